@@ -187,9 +187,10 @@ void require_parts(Problems& problems, const fa_tensor& partial_lse, const fa_te
 
 void require_aligned(Problems& problems, const Named& rows) {
   problems.add_unless(aligned(rows.tensor), [&] {
+    const std::int64_t unit = is_coded(rows.tensor.dtype) ? 2 * kAlignedElements : kAlignedElements;
     return std::string(rows.name) +
            ": expected a contiguous last dimension, an address and other strides that are multiples of " +
-           std::to_string(kAlignedElements) + " elements, and rows less than 2^24 elements apart";
+           std::to_string(unit) + " elements, and rows less than 2^24 elements apart";
   });
 }
 

@@ -1,5 +1,5 @@
-// Attention as SageAttention: q and k become codes of int8, v of e4m3fn, in three launches. Without products
-// of fp8 v stays as it is, and there are two.
+// Attention as SageAttention: q and k become codes of int8, v of the GPU's fp8, in three launches. Without
+// products of fp8 v stays as it is, and there are two.
 
 #include <algorithm>
 #include <cstdint>

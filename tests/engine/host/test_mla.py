@@ -95,7 +95,11 @@ def test_launches(library, given, launches):
         (coded(kv_descale=tensor([2, 1])), "kv_descale: expected dtype fp32, got fp16"),
         (
             coded(kv_cache=tensor([2, 200, 1, 576], INT8, strides=(116800, 584, 576, 1))),
-            "kv_cache: expected",
+            "an address and other strides that are multiples of 16 elements, and rows less than 2^24",
+        ),
+        (
+            coded(kv_descale=tensor([2, 1], FP32, data=2)),
+            "kv_descale: expected an address that is a multiple of its elements' 4 bytes",
         ),
         (coded(**parts(8)), "partial_out, partial_lse: expected at most 7 parts of its keys, got 8"),
         (call(kv_cache=tensor([2, 200, 1, 576], data=8)), "kv_cache: expected a contiguous last dimension"),

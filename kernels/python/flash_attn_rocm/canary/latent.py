@@ -111,9 +111,8 @@ def _problem(
     return ""
 
 
-def latent_calls(family: Family, latent: Sequence[LatentRow] | None = None) -> Iterator[Call]:
+def latent_calls(family: Family, latent: Sequence[LatentRow]) -> Iterator[Call]:
     """Small calls that execute all code of the kernels, on the CPU."""
-    latent = LATENT if latent is None else latent
     rows = [
         Row(row.why, (row.rows,) * len(row.keys), row.keys, (row.heads, 1), row.window, row.scale,
             parts=row.parts, scores=row.scores, mixed=row.mixed, infinite=row.infinite)

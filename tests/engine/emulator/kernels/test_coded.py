@@ -18,7 +18,7 @@ from wheel_builder.tables.kinds import known_kinds
 ARCHS = tuple(known_archs())
 # P is truncated to fp16, each with an error below 2^-10 of itself, and out is rounded. Of the largest value.
 OUT = {"fp16": 2.0**-10 + 2.0**-11, "bf16": 2.0**-10 + 2.0**-8}
-LEAST = {"fp16": 2.0**-25, "bf16": 0.0}  # half of the least number
+LEAST = {"fp16": 2.0**-25, "bf16": 0.0}  # out's rounding, if it is subnormal
 GROUPED = {"heads": (4, 2)}
 
 CALLS = {
