@@ -2,13 +2,16 @@
 
 import ctypes
 import math
+from dataclasses import replace
 
 import pytest
 
+from wheel_builder.extras.perf.workloads.coded import DESCALE, FORMAT
 from wheel_builder.extras.tune import decodes
 from wheel_builder.extras.tune.decodes import Parts, cases_of
 from wheel_builder.extras.tune.rows import Kernel
 from wheel_builder.machine_code.emulator.attention import Case, compare, make_call, reference_rows
+from wheel_builder.machine_code.emulator.formats import values_of_codes
 from wheel_builder.machine_code.emulator.memory import Memory
 from wheel_builder.machine_code.emulator.params import layout
 from wheel_builder.machine_code.emulator.reference import attend
@@ -80,3 +83,21 @@ def test_arguments_name_the_parts():
     assert changed == {
         "partial_out": parts.out.address, "partial_lse": parts.lse.address, "splits": 2, "partial_split": 6,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_numbers_of_a_cache_of_8_bits_are_those_of_its_codes(dtype):
+    """Without rounding, or a right kernel would differ from float64."""
+    given, values = (
+        decodes.with_coded_cache(make_call(replace(CASE, dtype=dtype, pad=16))),
+        values_of_codes(FORMAT),
+    )
+    for numbers, coded in ((given.call.k, given.coded.k), (given.call.v, given.coded.v)):
+        codes = coded.memory.read()
+        assert numbers.values() == tuple(values[code] * DESCALE for code in codes)
+        assert len({*codes}) > 100
+    assert given.call.k.values() != given.call.v.values()
+    parts = Parts(Memory.output(64, "out"), Memory.output(64, "lse"))
+    names = [scalar.name for scalar in layout("CodedParams").scalars]
+    sent = dict(zip(names, layout("CodedParams").unpack(given.kernarg((1, 1, 1), parts, 2)), strict=True))
+    assert [sent["k_descale"], sent["v_descale"]] == [each.memory.address for each in given.descales]
