@@ -98,13 +98,17 @@ def test_out_and_lse(machine, name):
         assert math.isfinite(sums) or out == (0.0,) * len(out)
 
 
+# Simulated by tests/tools/eight_bit_errors.py: 24 to 25 thousandths, from rounding probabilities alone. A
+# fifth more for calls with fewer keys.
+MOST_RMS = 0.03
+
+
 @of_kernels(["e4m3fnuz", "window", "negative scale", "without descales", "scores that rise"])
 def test_errors_of_many_keys(machine, name):
-    """Simulated: 24 thousandths of the root mean square, from rounding probabilities alone."""
     call = ran(machine, name)
     errors = squares = 0.0
     for place, out, _ in results(call, step=7):
         wanted, _, _ = exact(call, *place)
         errors += sum((x - y) ** 2 for x, y in zip(out, wanted, strict=True))
         squares += sum(y * y for y in wanted)
-    assert math.sqrt(errors / squares) <= 0.03
+    assert math.sqrt(errors / squares) <= MOST_RMS
