@@ -76,6 +76,7 @@ TARGETS = {
 }  # fmt: skip
 # The targets of whole backwards, in the same unit.
 BACKWARD_TARGETS = {
+    ("gfx906", "separate fp16 d64"): 77, ("gfx906", "separate fp16 d128"): 55,
     ("gfx908", "separate fp16 d64"): 540, ("gfx908", "separate fp16 d128"): 570,
     ("gfx908", "fused fp16 d64"): 720, ("gfx908", "fused fp16 d128"): 750,
     ("gfx90a", "separate fp16 d64"): 650, ("gfx90a", "separate fp16 d128"): 640,
@@ -96,6 +97,9 @@ BACKWARD_TARGETS = {
 }  # fmt: skip
 # The targets of causal forwards, and of whole backwards of bf16, in the same unit.
 OTHER_TARGETS = {
+    ("gfx906", "fwd causal fp16 d64"): 143, ("gfx906", "fwd causal fp16 d128"): 152,
+    ("gfx906", "fwd causal bf16 d64"): 136, ("gfx906", "fwd causal bf16 d128"): 145,
+    ("gfx906", "separate bf16 d64"): 47, ("gfx906", "separate bf16 d128"): 32,
     ("gfx942", "fwd_int8 2048 bf16 d128"): 2240,
     ("gfx950", "fwd causal fp16 d64"): 1930, ("gfx950", "fwd causal fp16 d128"): 2500,
     ("gfx950", "fwd causal bf16 d64"): 1930, ("gfx950", "fwd causal bf16 d128"): 2500,
