@@ -259,7 +259,7 @@ report(found, formula(q, (numbers, numbers))[..., :512])
 """,
         arch=arch,
     )
-    assert shown["kernels"] == LATENT[arch]
+    assert shown["kernels"] == LATENT[arch, "float16"]
     assert shown["findings"] == 0
     assert shown["error"] < STEPS["float16"]
 
