@@ -1,6 +1,7 @@
 """Tolerances of attention in 8 bits come from simulated errors, and wrong methods exceed them."""
 
 import ast
+import re
 from contextlib import suppress
 from functools import cache
 
@@ -81,3 +82,15 @@ def test_other_draws_of_the_calls_of_the_page_in_fp8():
 def test_the_table_is_the_page_s():
     page = (CHECKOUT / "docs/dev/kernels-forward.md").read_text("utf-8")
     assert "\n".join(simulated.table(errors)) in page
+
+
+@pytest.mark.parametrize(
+    ("call", "begin"),
+    [("few", "cache, up to 16 queries"), ("more", "cache, more queries"), ("latent", "`mla_decode`")],
+)
+def test_the_page_has_the_errors_over_caches(call, begin):
+    page = (CHECKOUT / "docs/caches-8-bit.md").read_text("utf-8")
+    own = constants(OF_CALLS.format("cache_errors"))["ROOT_MEAN_SQUARES"]
+    wanted = [own.get((call, kept)) for kept in ("float16", "bfloat16")]
+    (found,) = re.findall(rf"^\| {re.escape(begin)} \|[^|]+\|[^|]+\| (.+?) \|", page, re.MULTILINE)
+    assert found == ", ".join("-" if each is None else f"{each:.2g}" for each in wanted)
