@@ -30,7 +30,7 @@ from wheel_builder.tables.archs import known_archs
 HERE = Path(__file__).parent
 ARCHS = tuple(known_archs())
 TRAINED = tuple(name for name, arch in known_archs().items() if "trains" in arch.features)
-WITHOUT_TRITON = ("cdna0", "rdna1", "rdna1_0")  # ISAs that its release has no target for, or not compared
+WITHOUT_TRITON = ("rdna1", "rdna1_0")  # ISAs not compared
 PEERED = tuple(name for name, arch in known_archs().items() if arch.isa.name not in WITHOUT_TRITON)
 TRITON = "3.9.0"
 OLDER_TRITON = {"rdna2": "3.8.0"}  # the last release that compiles for an ISA
