@@ -104,7 +104,7 @@ def test_a_workflow_output_is_one_line_whatever_a_row_holds():
     rocm = replace(load_matrix(MATRIX).rocm[0], version='7.2\nplanted=1"')
     plan = Plan((Job(rocm, ("gfx908",)),), (), load_matrix(MATRIX).package)
     lines = to_github(plan, {"rocm" + rocm.version: "key"}).splitlines()
-    names = ["image", "device", "wheel", "gpu", "runtime", "tuning"]
+    names = ["image", "device", "wheel", "gpu", "runtime", "tuning", "tuning_image"]
     assert [line.partition("=")[0] for line in lines] == names
     assert json.loads(lines[2].partition("=")[2])["include"][0]["rocm"] == rocm.version
 
