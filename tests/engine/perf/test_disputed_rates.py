@@ -3,7 +3,8 @@
 import pytest
 
 from tests.conftest import CHECKOUT
-from wheel_builder.extras.perf.lines import LINES, figures_of, parse_lines, to_text
+from wheel_builder.extras.perf.golden import FLOP, accepted_figures
+from wheel_builder.extras.perf.lines import LINES, PLAIN, figures_of, parse_lines, to_text
 from wheel_builder.extras.perf.measure import measure
 from wheel_builder.extras.perf.model.disputed import disputed
 from wheel_builder.extras.perf.run import subjects
@@ -43,8 +44,15 @@ def test_every_kernel_has_figures_of_every_line():
         (arch, named(kernel), line)
         for arch, kernels in KERNELS.items()
         for kernel in kernels
-        for line in ("plain", *disputed(arch_named(arch)))
+        for line in (PLAIN, *disputed(arch_named(arch)))
     )
+
+
+def test_plain_figures_are_the_accepted_ones():
+    accepted = accepted_figures(CHECKOUT, tuple(KERNELS))
+    for each in parse_lines((CHECKOUT / LINES).read_text()):
+        wanted = (FLOP, "flash-attn-rocm", each.kernel, each.flop)
+        assert each.line != PLAIN or wanted in accepted[each.arch]
 
 
 def named(kernel):
