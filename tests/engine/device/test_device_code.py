@@ -102,11 +102,14 @@ def test_resources_are_reported_for_every_kernel(device, arch):
 def most_kib(name, arch):
     """Of code: two loops of the 32 KiB of an instruction cache. A launch runs one of them.
 
-    gfx1030 unpacks bf16: dq of head dim 256 takes 268 bytes more. gfx906 has four columns a lane. Some loops
-    are longer than its cache (docs/dev/new-gpu.md).
+    gfx1030 unpacks bf16: dq of head dim 256 takes 268 bytes more. gfx906 has four columns a lane. Decode over
+    8 bits unpacks two formats, on RDNA 1 and 2 beside products on the VALU: gfx1010's `v_fma_mix_f32` are twice
+    as many. Every loop fits its cache: `check_loops` of the static checks.
     """
     if arch == "gfx906":
-        return 77
+        return 69
+    if name in ("fa_decode_8bit_fp16_d128", "fa_decode_8bit_bf16_d128"):
+        return 78 if arch == "gfx1010" else 67
     return 65 if name == "fa_bwd_dq_bf16_d256" else 64
 
 
