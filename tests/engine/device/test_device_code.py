@@ -103,8 +103,8 @@ def most_kib(name, arch):
     """Of code: two loops of the 32 KiB of an instruction cache. A launch runs one of them.
 
     gfx1030 unpacks bf16: dq of head dim 256 takes 268 bytes more. gfx906 has four columns a lane. Decode over
-    8 bits unpacks two formats, on RDNA 1 and 2 beside products on the VALU: gfx1010's `v_fma_mix_f32` are twice
-    as many. Every loop fits its cache: `check_loops` of the static checks.
+    8 bits unpacks two formats, on RDNA 1 and 2 beside products on the VALU, of which gfx1010 takes twice as
+    many. Every loop fits its cache: `check_loops` of the static checks.
     """
     if arch == "gfx906":
         return 69
