@@ -111,13 +111,14 @@ def test_a_row_beside_one_of_large_scores(target, shown, dtype, head_dim):
     attend(target, shown, dtype, head_dim, "beside large scores", Rules(scale=0.125), (q, k, v))
 
 
+@pytest.mark.parametrize("softcap", [0.0, 4000.0])
 @pytest.mark.parametrize(("dtype", "head_dim"), DECODE)
 def test_packed_rows_that_see_their_first_key_when_the_maximum_of_others_rises(
-    target, shown, dtype, head_dim
+    target, shown, dtype, head_dim, softcap
 ):
     """The window of the first queries begins in one tile of 32 keys, that of the last ones in the next."""
     queries, first_key = 8, 156
-    rules = Rules(scale=1.0, left=KEYS - queries - first_key, right=0)
+    rules = Rules(scale=1.0, softcap=softcap, left=KEYS - queries - first_key, right=0)
     q, k = along(SCORES["every second key calls for a rescale"], head_dim)
     q, k, v = (x.to(DTYPES[dtype]).to(target.device) for x in (q[:queries], k, normal(KEYS, head_dim, 2)))
     options = {"num_splits": 1, "return_softmax_lse": True}
