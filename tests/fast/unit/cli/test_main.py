@@ -311,7 +311,8 @@ def test_plan_github_keeps_reasons_out_of_the_output(capsys):
     assert main(["plan", "--github", "--all"]) == 0
     captured = capsys.readouterr()
     assert [line.split("=")[0] for line in captured.out.splitlines()] == [
-        "image", "device", "wheel", "gpu", "runtime", "tuning", "tuning_image", "upstream", "upstream_library",
+        "image", "device", "wheel", "gpu", "runtime", "tuning", "tuning_image",
+        "upstream", "upstream_library",
     ]  # fmt: skip
     assert captured.err.startswith("not built:\n")
     assert "gfx950: its HIP runtime lacks support" in captured.err
