@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wheel_builder.base.errors import TileError
-from wheel_builder.tables.archs import CHECKOUT, Arch, known_archs
+from wheel_builder.tables.archs import CHECKOUT, Arch, Isa, known_archs
 from wheel_builder.tables.kinds import BACKWARD, MANY_QUERIES, PACKED, answering, known_kinds
 from wheel_builder.tables.rows import read_row, read_tables
 
@@ -192,8 +192,12 @@ def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgrou
     columns = tile.pairs * max(tile.column_blocks, 1) or shared
     if known_kinds()[kernel].rows == PACKED:
         columns = max(tile.column_blocks, 1)
-    of_step = NARROW_COLUMNS[isa.unit] if "narrow_steps" in tile.switches else isa.step_columns
-    return Workgroup(columns * of_step, (2 * tile.pairs or tile.waves) * isa.wave)
+    return Workgroup(columns * columns_of_step(isa, tile), (2 * tile.pairs or tile.waves) * isa.wave)
+
+
+def columns_of_step(isa: Isa, tile: Tile) -> int:
+    """Columns of a matrix step of a row's kernel."""
+    return NARROW_COLUMNS[isa.unit] if "narrow_steps" in tile.switches else isa.step_columns
 
 
 def parse_tiles(text: str, isas: set[str]) -> Tiles:

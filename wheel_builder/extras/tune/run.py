@@ -33,7 +33,7 @@ from wheel_builder.pipeline.progress import Step as Shown
 from wheel_builder.pipeline.verification import build_emulator
 from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.kinds import PACKED, known_kinds
-from wheel_builder.tables.tiles import NARROW_COLUMNS, Workgroup, known_tiles
+from wheel_builder.tables.tiles import Workgroup, columns_of_step, known_tiles
 
 NAME = re.compile(r"fa_(?P<op>\w+)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 BATCH = 8  # candidates compiled with one start of the container, and one reading of the headers
@@ -246,8 +246,7 @@ def workgroup(kernel: Kernel, rows: Rows) -> Workgroup:
     columns = row.pairs * max(row.column_blocks, 1) or row.waves // row.slices
     if known_kinds()[kernel.op].rows == PACKED:
         columns = max(row.column_blocks, 1)
-    of_step = NARROW_COLUMNS[isa.unit] if "narrow_steps" in row.switches else isa.step_columns
-    return Workgroup(columns * of_step, waves_of(row) * isa.wave)
+    return Workgroup(columns * columns_of_step(isa, row), waves_of(row) * isa.wave)
 
 
 def reason_of(words: str) -> str:
