@@ -40,7 +40,8 @@ from flash_attn_rocm.suite.target import BACKWARD_OP, FUSED_OP, MASKED_BACKWARD_
 from flash_attn_rocm.values import kinds, paths
 
 from mutation import calls
-from mutation.worker import SHOWN, forked, warm_up
+from mutation.forks import SHOWN, forked
+from mutation.worker import warm_up
 
 CPU = torch.device("cpu")
 LATENT_OP, CODED_LATENT_OP, FP8_OP, INT8_OP = "mla", "mla_8bit", "fwd_fp8", "fwd_int8"
@@ -71,7 +72,6 @@ AGAINST_EXACT = "against float64"  # marks a failure beyond bits of equal elemen
 BOUNDS = ("out-of-bounds", "write-to-readonly")
 SEEN, MISSED, FAR, BITS = "seen", "missed", "far", "last bits"
 ASIDE, SAME = "set aside", "same"
-OURS = "crash, status 0"  # the end of a process whose work raised
 REPEATS = 3  # of a measurement. The smallest counts
 
 
@@ -218,8 +218,8 @@ class Judge:
 def ended(work, task):
     """``forked``: a mutant may end its process, but an exception of ours is an error."""
     found = forked(work, task)
-    if found.get("ended") == OURS:
-        message = f"{work.__name__} raised for {task['kernel']} in {task['folder']}"
+    if "raised" in found:
+        message = f"{work.__name__} of {task['kernel']} in {task['folder']} raised {found['ended']}"
         raise RuntimeError(message)
     return found
 

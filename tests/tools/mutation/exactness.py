@@ -70,6 +70,8 @@ def _grown(own):
     growths = [after - before for before, after in pairs]
     grown, chance = sum(growths), CHANCE * math.hypot(*growths)
     differing, every = sum(before for before, _ in pairs), sum(each.count for each in own)
+    if not differing and grown > chance:
+        return f"errors of {len(pairs)} exact elements grow"
     if not grown <= max(GROWTH * differing, chance):
         return f"errors of {len(pairs)} elements grow by {grown / differing:.1%}"
     if not grown + chance <= OF_ALL * every:

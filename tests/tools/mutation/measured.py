@@ -6,7 +6,8 @@ Runs in the verify container, in the folder of the numerics suite.
 import os
 
 import torch
-from flash_attn_rocm.suite import alike_cases, backward_cases, fp8_cases, nan_cases
+from flash_attn_rocm.arguments.normal_form import TORCH_DTYPES
+from flash_attn_rocm.suite import alike_cases, backward_cases, fp8_cases, int8_cases, nan_cases
 from flash_attn_rocm.suite.fuzz import made
 from flash_attn_rocm.suite.rule import as_taken, attention, dscores_allowed
 
@@ -68,6 +69,8 @@ def results_of(call, target):
         return [*_gradients(call, target)]
     if isinstance(call, fp8_cases.Call):
         return [*_fp8(call, target)]
+    if isinstance(call, int8_cases.Call):
+        return [*_int8(call, target)]
     return [*_attention(call, target)] if hasattr(call, "launched") else []
 
 
@@ -87,6 +90,13 @@ def _fp8(call, target):
         exact, sums, *_ = call.exact(b)
         yield "out", out.bfloat16(), exact
         yield "log-sum-exp", lse.float(), sums
+
+
+def _int8(call, target):
+    """The results, which are float64 of the kernel's dtype and fp32."""
+    (out, lse), (exact, sums, *_) = call.run(target), call.exact()
+    yield "out", out.to(TORCH_DTYPES[call.case.kernel.dtype]), exact
+    yield "log-sum-exp", lse.float(), sums
 
 
 def _gradients(call, target):

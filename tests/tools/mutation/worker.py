@@ -9,11 +9,8 @@ come the kernel's cases of the corpus, then the other tests that launch it.  Mut
 with the original on random calls, and with float64 on those that differ.
 """
 
-import contextlib
 import json
 import os
-import select
-import signal
 import sys
 import tempfile
 import time
@@ -25,10 +22,10 @@ import torch
 from flash_attn_rocm.suite.fuzz import made
 
 from mutation import calls, measured
+from mutation.forks import SHOWN, forked
 
 QUIET = ["-p", "no:cacheprovider", "--strict-markers", "-W", "error", "-q", "--no-header", "--tb=line"]
 CORPUS = "test_corpus.py"  # these calls are made directly, without pytest
-SHOWN = 200  # characters of a failure
 FINDING = "[fake HIP runtime: "  # in an error of a launch ended by a sanitizer
 
 
@@ -117,9 +114,10 @@ class Worker:
             return {"killed": ["time limit" if "time" in found["ended"] else "crash", found["ended"]]}
         if found["answer"]:
             return {"killed": found["answer"]}
-        theirs, mine = self.of_original(task), forked(digests, task).get("answer", [])
-        if len(mine) < len(theirs):
-            return {"same": 0, "calls": len(theirs), "worse": "the random calls do not end"}
+        theirs, found = self.of_original(task), forked(digests, task)
+        if "ended" in found:
+            return {"same": 0, "calls": len(theirs), "worse": f"random calls: {found['ended']}"}
+        mine = found["answer"]
         numbers = [n for n, (one, other) in enumerate(zip(mine, theirs, strict=True)) if one != other]
         answer = {"same": len(theirs) - len(numbers), "calls": len(theirs)}
         return {**answer, "worse": self.worse({**task, "numbers": numbers})} if numbers else answer
@@ -143,41 +141,6 @@ class Worker:
                 raise RuntimeError(message)
             self.digests[kernel] = found["answer"]
         return self.digests[kernel]
-
-
-def forked(work, task):
-    """The result of ``work`` in a separate process, or the way it ended."""
-    receive, send = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        os.environ["FA_FAKE_HIP_DISASSEMBLY"] = task["folder"]
-        with contextlib.suppress(BaseException), Path(os.devnull).open("w") as nothing:
-            os.dup2(nothing.fileno(), 1)
-            os.dup2(nothing.fileno(), 2)
-            os.write(send, json.dumps({"answer": work(task)}).encode())
-        os._exit(0)
-    os.close(send)
-    text = _read_until(receive, time.monotonic() + task["limit"])
-    os.close(receive)
-    if text is None:
-        os.killpg(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    if text is None:
-        return {"ended": f"time limit of {task['limit']:.0f} s"}
-    return json.loads(text) if text else {"ended": f"crash, status {status}"}
-
-
-def _read_until(receive, end):
-    """All bytes until the other end is closed. None after the time limit."""
-    text = b""
-    while True:
-        if not select.select([receive], [], [], max(0.0, end - time.monotonic()))[0]:
-            return None
-        part = os.read(receive, 1 << 16)
-        if not part:
-            return text.decode()
-        text += part
 
 
 def warm_up():

@@ -138,3 +138,10 @@ def test_each_result_is_judged_by_itself():
     wrong = [Compared("delta", [(0.2, 0.8, 1.0, 1.0)] * 10, 100, 25.0, 0.5)]
     assert worse(right) == ""
     assert worse([*right, *wrong]).startswith("delta: ")
+
+
+def test_exact_elements_that_all_err_are_worse():
+    """There is no share of no errors: the comparison ended with a division by zero."""
+    elements = [(0.0, STEP, STEP, STEP)] * 9
+    words = worse([Compared("out", elements, COUNT, COUNT * STEP / 4, STEP)])
+    assert words == "out: errors of 9 exact elements grow"

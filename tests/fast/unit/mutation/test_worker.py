@@ -1,8 +1,12 @@
-"""The worker in the verify container: the tests that it excludes, and what belongs to one call."""
+"""The worker in the verify container: the tests that it excludes, what belongs to one call, processes."""
 
+import os
+import signal
+import time
 from types import SimpleNamespace
 
 from tests.conftest import CHECKOUT
+from tests.tools.mutation.forks import forked
 from tests.tools.mutation.launches import answered, flat
 from wheel_builder.build.source import constant
 from wheel_builder.verify.numerics import TESTS
@@ -47,3 +51,25 @@ def test_a_failed_launch_leaves_its_report_to_no_other_call():
 def test_a_pair_of_results_counts_as_two():
     """Calls of fp8 have one for each sequence. No mutant of their kernels was judged."""
     assert [*flat([(1, 2), (3, 4)])] == [*flat([1, 2, 3, 4])] == [1, 2, 3, 4]
+
+
+def in_a_process(work, limit=60):
+    return forked(work, {"folder": "a mutant", "limit": limit})
+
+
+def test_a_process_answers_with_the_code_of_its_task():
+    assert in_a_process(lambda _: os.environ["FA_FAKE_HIP_DISASSEMBLY"]) == {"answer": "a mutant"}
+
+
+def test_an_exception_in_a_process_keeps_its_words():
+    """It read "crash, status 0", so nobody learned why a survivor was not compared with float64."""
+    assert in_a_process(lambda _: 1 / 0) == {"ended": "ZeroDivisionError: division by zero", "raised": True}
+
+
+def test_an_answer_that_json_refuses_is_an_exception():
+    assert in_a_process(lambda _: {1, 2})["ended"].startswith("TypeError: ")
+
+
+def test_a_crash_and_a_hang_are_no_exceptions():
+    assert in_a_process(lambda _: os.kill(os.getpid(), signal.SIGKILL)) == {"ended": "crash, status 9"}
+    assert in_a_process(lambda _: time.sleep(60), limit=0.2) == {"ended": "time limit of 0 s"}
