@@ -26,9 +26,12 @@ from wheel_builder.machine_code.fake_hip.control import FakeHip, kernels_on_host
 
 # Random calls have numbers outside those of tests.tools.corpus.
 FIRST, PER_SEED = 10_000, 1_000
-# Kernels also launched by some calls for other ops: these ops, and the feature of such calls.
+# Kernels also launched by calls for other ops: these ops, and the feature of such calls if not all launch it.
 RANGES = "fa_mask_ranges_"
-ALONG = {"fa_combine_": (("decode", "mla", "fwd_wide"), "parts"), RANGES: (("fwd_masked",), "mask of bool")}
+ALONG = {
+    "fa_combine_": (("decode", "mla", "fwd_wide"), {"parts"}), RANGES: (("fwd_masked",), {"mask of bool"}),
+    "fa_quantise_": (("fwd_int8",), set()),
+}  # fmt: skip
 
 
 @contextmanager
@@ -46,8 +49,8 @@ def corpus_for(kernel):
 
 
 def launches(case, kernel):
-    features = [feature for begin, (_, feature) in ALONG.items() if kernel.startswith(begin)]
-    return may_launch(case.kernel, kernel) and case.features >= {*features}
+    needed = [features for begin, (_, features) in ALONG.items() if kernel.startswith(begin)]
+    return may_launch(case.kernel, kernel) and case.features >= set().union(*needed)
 
 
 def may_launch(own, kernel):
