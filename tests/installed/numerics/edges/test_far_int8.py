@@ -1,4 +1,4 @@
-"""As test_far_rises.py, of products of int8 with v in 16 bits: weights of equal values leave them as they are.
+"""As test_far_rises.py, of products of int8 with v in 16 bits: weights of equal values leave them exact.
 
 Each result is a value times the sum of the rounded weights, divided by the same sum. A lane that rounds other
 weights than it adds up shows, where limits of the suite allow for the rounding of every weight.
