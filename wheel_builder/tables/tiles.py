@@ -187,12 +187,20 @@ def workgroup_of(arch: Arch, kernel: str, dtype: str, head_dim: int) -> Workgrou
     """
     if kernel in known_tiles().workgroups:
         return known_tiles().workgroups[kernel]
-    tile, isa = tile_of(arch, kernel, dtype, head_dim), arch.isa
-    shared = tile.waves // tile.slices
-    columns = tile.pairs * max(tile.column_blocks, 1) or shared
+    return workgroup_of_row(arch.isa, kernel, tile_of(arch, kernel, dtype, head_dim))
+
+
+def workgroup_of_row(isa: Isa, kernel: str, tile: Tile) -> Workgroup:
+    """As ``workgroup_of``, of any row of a kernel."""
+    columns = tile.pairs * max(tile.column_blocks, 1) or tile.waves // tile.slices
     if known_kinds()[kernel].rows == PACKED:
         columns = max(tile.column_blocks, 1)
-    return Workgroup(columns * columns_of_step(isa, tile), (2 * tile.pairs or tile.waves) * isa.wave)
+    return Workgroup(columns * columns_of_step(isa, tile), waves_of(tile) * isa.wave)
+
+
+def waves_of(tile: Tile) -> int:
+    """Waves of a workgroup."""
+    return 2 * tile.pairs or tile.waves
 
 
 def columns_of_step(isa: Isa, tile: Tile) -> int:

@@ -1,20 +1,27 @@
 """The rules of tuning: ``kernels/tables/tuning.toml``, whose head explains them.  Standard library only."""
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from itertools import product
+from math import prod
 from pathlib import Path
+from typing import NamedTuple
 
 from wheel_builder.base.errors import TuningError
 from wheel_builder.tables.archs import CHECKOUT, known_archs
+from wheel_builder.tables.kinds import BACKWARD, FORWARD, PACKED, Kind, known_kinds
 from wheel_builder.tables.rows import read_row
 
 TUNING = Path("kernels/tables/tuning.toml")
 HEAD = f"Generated from {TUNING} by `python3 -m wheel_builder.tables.generated`; do not edit."
 KERNELS = ("latent", "split", "tall", "whole")
 DTYPES = ("fp16", "bf16")
+DECODE = "decode"
+HIDES = ("MaskedParams", "MaskedBwdParams")
+NO_MASKS, MASKS = ("",), ("bool", "bias")
 Bounds = tuple[int, int]  # both ends are included; no end if the second is 0
 
 
@@ -24,6 +31,38 @@ class Better:
 
     least_gain: float
     most_loss: float
+
+    def gained(self, ratios: Sequence[Fraction]) -> bool:
+        """Whether the geometric mean of former times over new ones is enough."""
+        return prod(ratios) >= (1 + exact(self.least_gain)) ** len(ratios)
+
+    def lost(self, ratio: Fraction) -> bool:
+        """Whether a row takes too long in a bin."""
+        return ratio * (1 + exact(self.most_loss)) <= 1
+
+
+def exact(value: float) -> Fraction:
+    """The decimal number that was written."""
+    return Fraction(repr(value))
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The sizes of the calls that ``tune`` times."""
+
+    lengths: tuple[int, ...]
+    widths: tuple[int, ...]
+    tokens: int
+    heads: int
+    decode_batch: int
+
+
+class Calls(NamedTuple):
+    """What calls of a kernel are timed: their kind, whether causal, and masks."""
+
+    kind: str
+    causal: tuple[bool, ...]
+    masks: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -62,6 +101,7 @@ class Tuning:
     """All rules, in the order of the file."""
 
     better: Better
+    timed: Timed
     regimes: Mapping[str, Regime]
     choices: tuple[Choice, ...]
 
@@ -111,6 +151,21 @@ def choice_of(rules: Tuning, regime: str, arch: str, dtype: str, head_dim: int) 
     return each
 
 
+def timed_calls() -> Mapping[str, Calls]:
+    """By op, of the kernels that users time."""
+    return {op: _calls(kind) for op, kind in known_kinds().items() if _is_timed(kind)}
+
+
+def _is_timed(kind: Kind) -> bool:
+    return bool(kind.tile) and kind.call in (FORWARD, BACKWARD)
+
+
+def _calls(kind: Kind) -> Calls:
+    words = DECODE if kind.rows == PACKED else kind.call
+    hides = kind.params in HIDES
+    return Calls(words, (False,) if hides or words == DECODE else (False, True), MASKS if hides else NO_MASKS)
+
+
 def decode_rules() -> Choice:
     """The checkout's choice for few queries, of all archs."""
     return next(each for each in known_tuning().choices if each.kernels == "split" and not each.archs)
@@ -130,6 +185,10 @@ def _problems(found: Tuning) -> Iterator[str]:
     for name, value in vars(found.better).items():
         if not 0 < value < 1:
             yield f"better.{name} is {value:g}, expected a share between 0 and 1"
+    for name, value in vars(found.timed).items():
+        numbers = value if isinstance(value, tuple) else (value,)
+        if not numbers or min(numbers) <= 0:
+            yield f"timed.{name} is {value}, expected positive numbers"
     for number, choice in enumerate(found.choices):
         for name in set(choice.regimes) - set(found.regimes):
             yield f"choices {number}: regimes has {name}, expected one of {', '.join(found.regimes)}"
@@ -153,13 +212,20 @@ def _open_ends(found: Tuning) -> Iterator[str]:
 
 def python_tuning(tuning: Tuning) -> str:
     """The text of the package's ``values/tuning.py``."""
-    better = tuning.better
+    better, timed = tuning.better, tuning.timed
     lines = [
-        '"""When a row replaces another one, and the regimes of forward calls with their evidence."""',
+        '"""When a row replaces another one, the calls that are timed, and the regimes of forward calls."""',
         "",
         f"# {HEAD}",
         "# The mean gain over bins, and the loss in any of them.",
         f"LEAST_GAIN, MOST_LOSS = {better.least_gain}, {better.most_loss}",
+        "# Of timed calls: lengths, heads of q for a head of k, tokens and heads of q, batch of a decode.",
+        f"LENGTHS, WIDTHS = {timed.lengths}, {timed.widths}",
+        f"TOKENS, HEADS, DECODE_BATCH = {timed.tokens}, {timed.heads}, {timed.decode_batch}",
+        "# By op: their kind, whether they are causal, and their masks.",
+        "CALLS = {",
+        *(f"    {op!r}: {(*each,)},".replace("'", '"') for op, each in timed_calls().items()),
+        "}",
         "# Bounds of queries, keys and heads of q for a head of k, no end if the second is 0; causal or not.",
         "REGIMES = {",
         *(f'    "{name}": {(*each.bounds, each.causal)},' for name, each in tuning.regimes.items()),

@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 
 from tests.tools.made.wheels import GOOD_LIBRARY, KERNELS, VERSION, good_files, write_statement, write_wheel
+from wheel_builder.matrix.tuned.calls import calls_of
 from wheel_builder.matrix.tuned.tree import SignedTuning, TriedRows
 from wheel_builder.provenance.provenance import LOCAL, RunDetails
 from wheel_builder.tables.row_ids import settings_id
@@ -80,6 +81,11 @@ def call(kernel, milliseconds, *, length=2048, causal=False, **others):
         "times": {row: times(ms) for row, ms in zip(rows, milliseconds, strict=True)},
         "sdpa_ms": 9.5, "winner": min(zip(milliseconds, rows, strict=True))[1], **others,
     }  # fmt: skip
+
+
+def every_call(kernel, of):
+    """Bins of all calls of a kernel. ``of``: the milliseconds of its rows, by the number of the call."""
+    return [call(kernel, of(number), **each._asdict()) for number, each in enumerate(calls_of(kernel))]
 
 
 def tuned(kernel, *bins):

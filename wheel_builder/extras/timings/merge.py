@@ -3,9 +3,11 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
+from wheel_builder.matrix.tuned.calls import Call, calls_of
 from wheel_builder.matrix.tuned.candidates import Settings
-from wheel_builder.matrix.tuned.form import Bin, KernelTuned, TuningReport
+from wheel_builder.matrix.tuned.form import KernelTuned, TuningReport
 from wheel_builder.matrix.tuned.tree import SignedTuning
 from wheel_builder.tables.archs import code_of
 from wheel_builder.tables.tuning import known_tuning
@@ -16,7 +18,11 @@ MERGED, BEATEN = "merged", "another one gains more"
 
 @dataclass(frozen=True)
 class Timing:
-    """A candidate on one machine: mean gain over the shipped rows, and the worst bin. 0.02 is 2 % faster."""
+    """A candidate on one machine: mean gain over the shipped rows, and the worst bin. 0.02 is 2 % faster.
+
+    Only the calls of tuning.toml count. ``missing``: those without times. ``enough``, ``loses``: whether it
+    gains what a row has to, and is too slow in a bin, by exact numbers.
+    """
 
     file: str
     whose: str
@@ -28,6 +34,9 @@ class Timing:
     worst: float
     worst_bin: str
     bins: int
+    missing: tuple[str, ...]
+    enough: bool
+    loses: bool
 
 
 @dataclass(frozen=True)
@@ -90,31 +99,34 @@ def _by_candidate(reports: Mapping[str, SignedTuning]) -> _Found:
                 key = Key(code_of(report.gfx), name, kernel.shipped, row)
                 first.setdefault(key, signed)
                 if tried.state == "timed":
-                    timings.setdefault(key, []).append(_timing(file, signed, kernel, row))
+                    timings.setdefault(key, []).append(_timing(file, signed, name, row))
                 else:
                     faults.setdefault(key, []).append(Fault(report.device, f"{tried.state}: {tried.words}"))
     return timings, faults, first
 
 
-def _timing(file: str, signed: SignedTuning, kernel: KernelTuned, row: str) -> Timing:
+def _timing(file: str, signed: SignedTuning, name: str, row: str) -> Timing:
     report: TuningReport = signed.report
-    gains = [_gain(each, kernel.shipped, row) for each in kernel.bins]
-    least = min(gains)
-    worst = kernel.bins[gains.index(least)].words
+    better, kernel, calls = known_tuning().better, report.kernels[name], calls_of(name)
+    gains = {call: gain for call, gain in _gains(kernel, row) if call in calls}
+    missing = tuple(call.words for call in calls if call not in gains)
+    ratios, worst = [*gains.values()], min(gains, key=lambda call: gains[call], default=None)
+    least = gains[worst] if worst else Fraction(1)
     return Timing(
         file, report.whose, report.time, report.device, report.driver, signed.wheel,
-        mean(gains) - 1, least - 1, worst, len(gains),
+        mean(ratios) - 1, float(least - 1), worst.words if worst else "", len(ratios), missing,
+        better.gained(ratios), better.lost(least),
     )  # fmt: skip
 
 
-def _gain(each: Bin, shipped: str, row: str) -> float:
-    return each.times[shipped].ms / each.times[row].ms
+def _gains(kernel: KernelTuned, row: str) -> Iterator[tuple[Call, Fraction]]:
+    yield from ((each.call, each.speedup(kernel.shipped, row)) for each in kernel.bins)
 
 
-def mean(ratios: Iterable[float]) -> float:
-    """Geometric."""
+def mean(ratios: Iterable[Fraction | float]) -> float:
+    """Geometric, 1 without any."""
     logs = [math.log(ratio) for ratio in ratios]
-    return math.exp(math.fsum(logs) / len(logs))
+    return math.exp(math.fsum(logs) / max(1, len(logs)))
 
 
 def _last_of_each_machine(timings: Iterable[Timing]) -> Iterable[Timing]:
@@ -126,13 +138,20 @@ def _lacking(timings: tuple[Timing, ...], faults: Iterable[Fault]) -> Iterator[s
     """The rule: two machines gain enough, no bin of any machine loses too much, no fault anywhere."""
     better = known_tuning().better
     yield from (f"{each.device}: {each.words}" for each in faults)
-    enough = [each for each in timings if each.gain >= better.least_gain]
+    enough = [each for each in timings if each.enough and not each.missing]
     if len(enough) < LEAST_MACHINES:
         said = ", ".join(f"{each.gain:+.1%} on {each.device}" for each in timings) or "no times"
         yield f"{len(enough)} of {LEAST_MACHINES} machines gain {better.least_gain:.0%} or more: {said}"
+        yield from (_missing_words(each) for each in timings if each.missing)
     for each in timings:
-        if 1 + each.worst < 1 / (1 + better.most_loss):
+        if each.loses:
             yield f"{each.worst:+.1%} on {each.device}: {each.worst_bin}"
+
+
+def _missing_words(timing: Timing) -> str:
+    calls = timing.bins + len(timing.missing)
+    found = f"expected times of {calls} calls, found {timing.bins} on {timing.device}"
+    return f"{found}, and none of {timing.missing[0]}: it is no evidence for a row"
 
 
 def _one_of_a_kernel(found: Iterable[Verdict]) -> Iterator[Verdict]:

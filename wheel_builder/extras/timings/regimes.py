@@ -5,12 +5,14 @@ Reports time the usual forward and the one with tall workgroups in the same call
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from wheel_builder.extras.timings.merge import LEAST_MACHINES, mean
+from wheel_builder.matrix.tuned.calls import Call, calls_of
 from wheel_builder.matrix.tuned.form import Bin, KernelTuned
 from wheel_builder.matrix.tuned.tree import SignedTuning
 from wheel_builder.tables.archs import code_of
-from wheel_builder.tables.tuning import TUNING, Better, Tuning, choice_of, known_tuning, regime_of
+from wheel_builder.tables.tuning import TUNING, Better, Tuning, choice_of, exact, known_tuning, regime_of
 
 TALL, WHOLE = "tall", "whole"
 OPS = {WHOLE: "fa_fwd_", TALL: "fa_fwd_tall_"}
@@ -32,7 +34,7 @@ class Compared:
     """Times of the usual kernels over those of tall ones on a machine, one for each call."""
 
     device: str
-    ratios: tuple[float, ...]
+    ratios: tuple[Fraction, ...]
 
 
 @dataclass(frozen=True)
@@ -60,20 +62,28 @@ def _compared(signed: SignedTuning, rules: Tuning) -> Iterator[tuple[Place, Comp
         tall = report.kernels.get(name.replace(OPS[WHOLE], OPS[TALL], 1))
         if name.startswith(OPS[TALL]) or not name.startswith(OPS[WHOLE]) or tall is None:
             continue
-        ratios: dict[Place, list[float]] = {}
-        for each, other in _same_calls(usual, tall):
-            regime = regime_of(rules, each.length, each.length, each.width, causal=each.causal)
-            ids = (usual.shipped, tall.shipped)
-            place = Place(code_of(report.gfx), regime, each.dtype, each.head_dim, ids)
-            ratio = each.times[usual.shipped].ms / other.times[tall.shipped].ms
-            ratios.setdefault(place, []).append(ratio)
-        for place, own in ratios.items():
-            yield place, Compared(report.device, tuple(own))
+        gains, ids = _gains(usual, tall), (usual.shipped, tall.shipped)
+        for regime, calls in _by_regime(calls_of(name), rules).items():
+            if gains.keys() >= {*calls}:  # a report without some of its calls says nothing about a regime
+                place = Place(code_of(report.gfx), regime, calls[0].dtype, calls[0].head_dim, ids)
+                yield place, Compared(report.device, tuple(gains[call] for call in calls))
 
 
-def _same_calls(usual: KernelTuned, tall: KernelTuned) -> Iterator[tuple[Bin, Bin]]:
-    others = {each.call: each for each in tall.bins}
-    yield from ((each, others[each.call]) for each in usual.bins if each.call in others)
+def _gains(usual: KernelTuned, tall: KernelTuned) -> Mapping[Call, Fraction]:
+    others: Mapping[Call, Bin] = {each.call: each for each in tall.bins}
+    return {
+        each.call: exact(each.times[usual.shipped].ms) / exact(others[each.call].times[tall.shipped].ms)
+        for each in usual.bins
+        if each.call in others
+    }
+
+
+def _by_regime(calls: Iterable[Call], rules: Tuning) -> Mapping[str, list[Call]]:
+    found: dict[str, list[Call]] = {}
+    for call in calls:
+        regime = regime_of(rules, call.length, call.length, call.width, causal=call.causal)
+        found.setdefault(regime, []).append(call)
+    return found
 
 
 def _proposed(place: Place, machines: Mapping[str, Compared], rules: Tuning) -> Iterator[Proposal]:
@@ -86,11 +96,10 @@ def _proposed(place: Place, machines: Mapping[str, Compared], rules: Tuning) -> 
             yield Proposal(place, kernels, means)
 
 
-def _better(machines: Sequence[Sequence[float]], better: Better) -> bool:
+def _better(machines: Sequence[Sequence[Fraction]], better: Better) -> bool:
     """The rule of ``merge``, for calls of one regime."""
-    enough = sum(mean(each) >= 1 + better.least_gain for each in machines)
-    worst = min(ratio for each in machines for ratio in each)
-    return enough >= LEAST_MACHINES and worst >= 1 / (1 + better.most_loss)
+    enough = sum(better.gained(each) for each in machines)
+    return enough >= LEAST_MACHINES and not any(better.lost(ratio) for each in machines for ratio in each)
 
 
 def words_of(found: Iterable[Proposal]) -> str:

@@ -11,7 +11,7 @@ from wheel_builder.base.errors import TileError
 from wheel_builder.extras.tune.rows import Kernel, Rows, toml_row
 from wheel_builder.tables.archs import Arch
 from wheel_builder.tables.kinds import FORWARD, FP8, INT8, PACKED, answering, known_kinds
-from wheel_builder.tables.tiles import FUSED, SETS, Tile, parse_tiles
+from wheel_builder.tables.tiles import FUSED, SETS, Tile, parse_tiles, waves_of
 
 MOST_THREADS = 1024  # of a workgroup, on every GPU
 MOST_NUMBER = 1024  # of any field
@@ -77,11 +77,6 @@ def _of_numbers(kernel: Kernel, row: Tile) -> Iterator[str]:
         value, least = getattr(row, name, None), int(name in COUNTS)
         if isinstance(value, int) and not least <= value <= MOST_NUMBER:
             yield f"{name} is {value}, expected {least} to {MOST_NUMBER}"
-
-
-def waves_of(row: Tile) -> int:
-    """Waves of a workgroup."""
-    return 2 * row.pairs or row.waves
 
 
 def _of_table(kernel: Kernel, arch: Arch, rows: Rows) -> Iterator[str]:

@@ -18,7 +18,6 @@ from wheel_builder.extras.tune.measuring import Figures, Results, executed, figu
 from wheel_builder.extras.tune.proposal import Outcome, Search, better, file_name, table, to_text
 from wheel_builder.extras.tune.record import SEARCHES, lines_of, recorded
 from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, Rows, changed, rows_of, words_of
-from wheel_builder.extras.tune.rules import waves_of
 from wheel_builder.extras.tune.space import Gains, next_candidates
 from wheel_builder.extras.tune.works import untuned, works
 from wheel_builder.files.device.fatbin import CodeObject
@@ -32,8 +31,7 @@ from wheel_builder.pipeline.images import begin, builder_image
 from wheel_builder.pipeline.progress import Step as Shown
 from wheel_builder.pipeline.verification import build_emulator
 from wheel_builder.tables.archs import arch_named
-from wheel_builder.tables.kinds import PACKED, known_kinds
-from wheel_builder.tables.tiles import Workgroup, columns_of_step, known_tiles
+from wheel_builder.tables.tiles import Workgroup, known_tiles, workgroup_of_row
 
 NAME = re.compile(r"fa_(?P<op>\w+)_(?P<dtype>fp16|bf16)_d(?P<head_dim>\d+)$")
 BATCH = 8  # candidates compiled with one start of the container, and one reading of the headers
@@ -241,12 +239,8 @@ def _outcome(
 
 
 def workgroup(kernel: Kernel, rows: Rows) -> Workgroup:
-    """As ``tiles.workgroup_of``, of candidates."""
-    isa, row = arch_named(kernel.arch).isa, rows.plain
-    columns = row.pairs * max(row.column_blocks, 1) or row.waves // row.slices
-    if known_kinds()[kernel.op].rows == PACKED:
-        columns = max(row.column_blocks, 1)
-    return Workgroup(columns * columns_of_step(isa, row), waves_of(row) * isa.wave)
+    """That of candidates."""
+    return workgroup_of_row(arch_named(kernel.arch).isa, kernel.op, rows.plain)
 
 
 def reason_of(words: str) -> str:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from fractions import Fraction
 from typing import Literal
 
 from pydantic import TypeAdapter
@@ -24,9 +25,11 @@ from wheel_builder.matrix.machine_run import (
     run_problems,
     visible_name,
 )
+from wheel_builder.matrix.tuned.calls import Call
 from wheel_builder.matrix.tuned.candidates import KERNEL, MOST_CANDIDATES, MOST_KERNELS, ROW
 from wheel_builder.tables.archs import arch_named, code_of, known_archs
 from wheel_builder.tables.kinds import BACKWARD, PACKED, known_kinds
+from wheel_builder.tables.tuning import exact
 
 FORMAT, REPORT = 1, "tuning"
 MOST_BYTES, MOST_BINS, MOST_WORDS, MOST_RUNS = 4 << 20, 64, 300, 1000
@@ -69,15 +72,13 @@ class Bin:
     winner: str
 
     @property
-    def call(self) -> tuple[object, ...]:
+    def call(self) -> Call:
         """All of the call. Bins of two machines with equal calls are compared."""
-        shape = (self.kind, self.length, self.causal, self.width, self.mask, self.batch, self.heads)
-        return (*shape, self.dtype, self.head_dim)
+        return Call(*(getattr(self, field) for field in Call._fields))
 
-    @property
-    def words(self) -> str:
-        what = f"{self.kind}{' causal' * self.causal} {self.length}, {self.batch} x {self.heads} heads"
-        return f"{what}, width {self.width}" + (f", {self.mask} mask" if self.mask else "")
+    def speedup(self, before: str, after: str) -> Fraction:
+        """The time of a row over that of another one, as the report writes them."""
+        return exact(self.times[before].ms) / exact(self.times[after].ms)
 
 
 @dataclass(frozen=True)

@@ -13,22 +13,16 @@ from flash_attn_rocm.library import plans, regimes
 from flash_attn_rocm.library.host import LIMITS, Instance
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.values import kinds, paths
+from flash_attn_rocm.values.tuning import CALLS, DECODE_BATCH, HEADS, LENGTHS, TOKENS, WIDTHS
 
-LENGTHS, TOKENS, HEADS = (512, 2048, 8192), 16384, 16
-WIDTHS, DECODE_BATCH = (1, 4), 16
-FORWARD, BACKWARD, DECODE = "forward", "backward", "decode"
-NO_MASK, BOOL, BIAS = "", "bool", "bias"
+BACKWARD, DECODE = "backward", "decode"
+BOOL = "bool"
 # The path that a kernel of an op is timed on, where a plan might choose another one.
 GRADIENTS = {
     op: path for path, last in kinds.GRADIENTS.items() for op in kinds.LAUNCHES[last] if op in kinds.TILED
 }
-FORWARDS = {
-    kinds.ATTENDING[path]: path for path in (paths.TILED, paths.TALL, paths.WIDE, paths.UNEVEN, paths.SPLIT)
-}
 CODED = kinds.ATTENDING[kinds.CODED]
-FORWARDS[CODED] = paths.SPLIT
 CODES = torch.float8_e4m3fn  # of a cache of 8 bits, as vLLM's
-MASKED_FORWARD = kinds.ATTENDING[kinds.MASKED]
 Call = Callable[[], object]
 
 
@@ -64,17 +58,15 @@ def bins_of(kernel: Instance, sizes: Sizes) -> tuple[Bin, ...]:
 
 
 def _bins(kernel: Instance, sizes: Sizes) -> Iterator[Bin]:
-    op, own = kernel.op, (kernel.dtype, kernel.head_dim)
-    if op not in GRADIENTS and op not in FORWARDS and op != MASKED_FORWARD:
+    if kernel.op not in CALLS:
         return
-    masked = op == MASKED_FORWARD or GRADIENTS.get(op) == kinds.MASKED
-    kind = BACKWARD if op in GRADIENTS else DECODE if FORWARDS.get(op) == paths.SPLIT else FORWARD
+    kind, causals, masks = CALLS[kernel.op]
     for length in sizes.lengths:
         batch = DECODE_BATCH if kind == DECODE else max(1, sizes.tokens // length)
         for width in WIDTHS:
-            for mask in (BOOL, BIAS) if masked else (NO_MASK,):
-                for causal in (False,) if masked or kind == DECODE else (False, True):
-                    yield Bin(kind, length, causal, width, mask, *own, batch, sizes.heads)
+            for mask in masks:
+                for causal in causals:
+                    yield Bin(kind, length, causal, width, mask, *_own(kernel), batch, sizes.heads)
 
 
 def call_of(each: Bin, kernel: Instance, where: torch.device, device: Device) -> Call:

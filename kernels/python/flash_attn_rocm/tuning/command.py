@@ -8,10 +8,10 @@ from pathlib import Path
 from flash_attn_rocm.library import tuned
 from flash_attn_rocm.library.candidates import CandidatesError
 from flash_attn_rocm.tuning import report, run, session, timing
-from flash_attn_rocm.tuning.bins import LENGTHS, Sizes
+from flash_attn_rocm.tuning.bins import Sizes
 from flash_attn_rocm.tuning.peer import Peer
 from flash_attn_rocm.tuning.session import SessionError
-from flash_attn_rocm.values.tuning import LEAST_GAIN
+from flash_attn_rocm.values.tuning import LEAST_GAIN, LENGTHS
 
 INTERRUPTED = 130
 WHOLE = "the project accepts it as a report about tuning"

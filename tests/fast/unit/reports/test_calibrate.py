@@ -9,10 +9,12 @@ from tests.tools.made.tunings import ARCH, KERNEL, NOW, another, as_bytes, call,
 from wheel_builder.cli.commands.indexes import report as command
 from wheel_builder.cli.main import main
 from wheel_builder.extras.perf.launch.kernels import SPEEDS, parse_speeds
+from wheel_builder.extras.site import tables as site
 from wheel_builder.extras.site.tables import measured_errors
 from wheel_builder.extras.timings import calibrate as module
 from wheel_builder.extras.timings.calibrate import (
     ERRORS,
+    HEADS,
     NONE,
     Pair,
     errors,
@@ -143,7 +145,9 @@ def test_reports_without_a_modelled_time_are_not_said_to_be_missing(tmp_path, mo
     assert measured_errors((), 1) in said
 
 
-def test_reports_in_the_tree_give_errors_and_the_advice_to_commit_them(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def two_reports(tmp_path, monkeypatch):
+    """A tree with those of two GPUs."""
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr(module, "ids_of", lambda _: TODAY)
     (tmp_path / SPEEDS).parent.mkdir(parents=True)
@@ -151,11 +155,27 @@ def test_reports_in_the_tree_give_errors_and_the_advice_to_commit_them(tmp_path,
     (tmp_path / FOLDER).mkdir(parents=True)
     for number, make in enumerate((report, another)):
         (tmp_path / FOLDER / f"{number}.json").write_bytes(to_json(on_a_gpu(make, 5e-6 + number * 1e-6, 1.3)))
+    return tmp_path
+
+
+def test_the_documents_show_the_errors_and_their_spread(two_reports, monkeypatch):
+    """The page as `pytest tests/fast/unit/docs/test_tables.py --update` writes it after the command."""
+    assert main(["report", "calibrate"]) == 0
+    monkeypatch.setattr(site, "MEASURED_ERRORS", two_reports / ERRORS)
+    page = site.fill((CHECKOUT / "docs/modelled.md").read_text("utf-8"), site.tables(CHECKOUT))
+    shown = page.partition("<!-- table: measured_errors -->")[2].partition("<!-- end")[0].strip().splitlines()
+    assert shown[0] == f"| {' | '.join(HEADS)} |"
+    [row] = shown[2:]
+    assert row.startswith("| gfx1100 | forward | 2 | 6 | 1.")
+    assert row.endswith("| 1.30 (1.30 to 1.30) | 5.5 (5.0 to 6.0) |")
+
+
+def test_reports_in_the_tree_give_errors_and_the_advice_to_commit_them(two_reports, capsys):
     assert main(["report", "calibrate"]) == 0
     said = capsys.readouterr().out
     assert "1.30 (1.30 to 1.30) 5.5 (5.0 to 6.0)" in " ".join(said.split())
     assert f"{ERRORS}: commit it, with the tables of the documents that show it" in said
-    [found] = parse_errors((tmp_path / ERRORS).read_text())
+    [found] = parse_errors((two_reports / ERRORS).read_text())
     assert (found.machines, found.bins) == (2, 2 * len(LENGTHS))
 
 

@@ -12,6 +12,7 @@ from tests.tools.made.tunings import (
     another,
     as_bytes,
     call,
+    every_call,
     ids,
     report,
     signed,
@@ -21,6 +22,7 @@ from wheel_builder.cli.commands.indexes import report as command
 from wheel_builder.cli.main import main
 from wheel_builder.extras.timings.evidence import EVIDENCE, ids_of, text_of, tile_rows, words_of
 from wheel_builder.extras.timings.merge import Key, verdicts
+from wheel_builder.matrix.tuned.calls import calls_of
 from wheel_builder.matrix.tuned.form import parse_tuning
 from wheel_builder.matrix.tuned.tree import FOLDER, signed_tunings, to_json
 from wheel_builder.tables.archs import known_archs
@@ -29,10 +31,11 @@ from wheel_builder.tables.tiles import parse_tiles
 SHIPPED, FIRST, SECOND = ids(KERNEL)
 
 
-def of_machine(make, *bins, **values):
-    """A report about one kernel."""
-    kernels = {KERNEL: {**tuned(KERNEL, *(call(KERNEL, ms, length=n + 2048) for n, ms in enumerate(bins)))}}
-    found = make(**{"kernels": kernels, **values})
+def of_machine(make, *bins, without=(), **values):
+    """A report about one kernel, whose calls have the times of ``bins`` in turn."""
+    every = every_call(KERNEL, lambda number: bins[number % len(bins)])
+    kept = [each for number, each in enumerate(every) if number not in without]
+    found = make(**{"kernels": {KERNEL: tuned(KERNEL, *kept)}, **values})
     for each in found["kernels"][KERNEL]["bins"]:
         best = min(each["times"], key=lambda row: each["times"][row]["ms"])
         each["winner"] = best
@@ -57,25 +60,76 @@ def test_a_row_that_is_better_on_two_machines_is_merged():
         .lacking[0]
         .startswith("0 of 2 machines gain 2% or more: -9.1% on AMD Radeon RX 7900 XTX")
     )
-    assert "-9.1% on AMD Radeon RX 7900 XTX: forward 2048, 8 x 16 heads, width 1" in found[SECOND].lacking[1]
+    assert "-9.1% on AMD Radeon RX 7900 XTX: forward 512, 32 x 16 heads, width 1" in found[SECOND].lacking[1]
 
 
 @pytest.mark.parametrize(
     ("bins", "words"),
     [
         ([(5.0, 4.91, 5.5)], "0 of 2 machines gain 2% or more: +1.8% on"),
-        ([(5.0, 4.0, 5.5), (5.0, 5.051, 5.5)], "-1.0% on AMD Radeon RX 7900 XTX: forward 2049"),
+        ([(5.0, 4.0, 5.5), (5.0, 5.051, 5.5)], "-1.0% on AMD Radeon RX 7900 XTX: forward causal 512"),
+        ([(5.2, 4.0, 5.5), (5.2, 5.252, 5.5)], "-1.0% on AMD Radeon RX 7900 XTX: forward causal 512"),
+        ([(7.0, 5.0, 8.0), (7.0, 7.07, 8.0)], "-1.0% on AMD Radeon RX 7900 XTX: forward causal 512"),
     ],
 )
 def test_what_a_row_lacks_is_said(bins, words):
-    [first, *_] = decided(of_machine(report, *bins), of_machine(another, *bins))[FIRST].lacking
+    """One that takes 1 % longer in a bin is out."""
+    [first, *_] = decided(of_machine(report, *bins), of_machine(another, *bins, scale=2.0))[FIRST].lacking
     assert words in first
 
 
-@pytest.mark.parametrize("bins", [[(5.0, 4.9, 5.5)], [(5.0, 4.0, 5.5), (5.0, 5.049, 5.5)]])
+LEAST = (5.1, 5.0, 6.0), (6.018, 5.9, 6.4), (9.078, 8.9, 9.5)
+MOST = (7.0, 5.0, 8.0), (7.0, 7.0699999, 8.0)
+
+
+@pytest.mark.parametrize("bins", [*([each] for each in LEAST), LEAST, MOST])
 def test_just_within_the_limits_is_enough(bins):
-    """2.04 % faster, and a bin that takes 0.98 % longer."""
-    assert decided(of_machine(report, *bins), of_machine(another, *bins))[FIRST].lacking == ()
+    """Exactly 2 % faster, which a mean of floats misses, and a bin that takes nearly 1 % longer."""
+    assert decided(of_machine(report, *bins), of_machine(another, *bins, scale=2.0))[FIRST].lacking == ()
+
+
+TIMED = {  # calls, and the last one of them
+    "fa_fwd_fp16_d64": (12, ("forward", 8192, True, 4, "", "fp16", 64, 2, 16)),
+    "fa_fwd_masked_bf16_d128": (12, ("forward", 8192, False, 4, "bias", "bf16", 128, 2, 16)),
+    "fa_decode_fp16_d64": (6, ("decode", 8192, False, 4, "", "fp16", 64, 16, 16)),
+    "fa_bwd_dq_fp16_d64": (12, ("backward", 8192, True, 4, "", "fp16", 64, 2, 16)),
+}
+
+
+@pytest.mark.parametrize("kernel", TIMED)
+def test_the_calls_of_a_kernel_are_those_that_the_package_times(kernel):
+    """As in tests/installed/wheel/tools/test_tune.py, which has the package."""
+    found = calls_of(kernel)
+    assert (len(found), found[-1]) == TIMED[kernel]
+    assert calls_of("fa_mla_bf16_d576") == calls_of("fa_append_fp16_d64") == ()
+
+
+DEVICE = "AMD Radeon RX 7900 XTX"
+LEFT_OUT = "forward causal 512, 32 x 16 heads, width 1: it is no evidence for a row"
+
+
+def test_times_of_some_calls_are_no_evidence():
+    """A forged report leaves out the calls that a row loses, and has others that it wins."""
+    bins = [(5.0, 4.0, 5.5), (5.0, 6.0, 5.5)]
+    others = [call(KERNEL, (5.0, 4.0, 5.5), length=64 + n) for n in range(12)]
+    lost = of_machine(another, *bins), of_machine(report, *bins)
+    assert "-16.7% on" in decided(*lost)[FIRST].lacking[0]
+    few = [of_machine(make, *bins, without=range(1, 12, 2)) for make in (report, another)]
+    assert decided(*few)[FIRST].lacking == (
+        f"0 of 2 machines gain 2% or more: +25.0% on {DEVICE}, +25.0% on {DEVICE}",
+        *2 * [f"expected times of 12 calls, found 6 on {DEVICE}, and none of {LEFT_OUT}"],
+    )
+    assert decided(few[0], of_machine(another, GOOD), of_machine(third, GOOD))[FIRST].lacking == ()
+    for each in (*lost, *few):
+        kernel = each.report.kernels[KERNEL]
+        more = parse_tuning(as_bytes(report(kernels={KERNEL: tuned(KERNEL, *others)})), NOW).kernels[KERNEL]
+        kernel.__dict__["bins"] += more.bins
+    assert "-16.7% on" in decided(*lost)[FIRST].lacking[0]
+    assert decided(*few)[FIRST].lacking[0].startswith("0 of 2 machines")
+
+
+def third(**values):
+    return another(**{"machine": "a" * 16, "scale": 1.03, **values})
 
 
 def test_one_machine_is_not_enough_however_often_it_reports():
@@ -87,10 +141,9 @@ def test_one_machine_is_not_enough_however_often_it_reports():
 
 def test_a_third_machine_may_gain_less_but_not_lose():
     both = of_machine(report, GOOD), of_machine(another, GOOD)
-    third = {"machine": "a" * 16, "scale": 1.03}
-    assert decided(*both, of_machine(another, (5.0, 4.99, 5.5), **third))[FIRST].lacking == ()
-    slower = decided(*both, of_machine(another, (5.0, 5.2, 5.5), **third))[FIRST].lacking
-    assert slower == ("-3.8% on AMD Radeon RX 7900 XTX: forward 2048, 8 x 16 heads, width 1",)
+    assert decided(*both, of_machine(third, (5.0, 4.99, 5.5)))[FIRST].lacking == ()
+    slower = decided(*both, of_machine(third, (5.0, 5.2, 5.5)))[FIRST].lacking
+    assert slower == ("-3.8% on AMD Radeon RX 7900 XTX: forward 512, 32 x 16 heads, width 1",)
 
 
 def test_a_wrong_result_on_any_machine_is_a_fault():
@@ -99,8 +152,8 @@ def test_a_wrong_result_on_any_machine_is_a_fault():
     del rows["times"][FIRST]
     rows["winner"] = SHIPPED
     kernels = {KERNEL: {**tuned(KERNEL, rows), "candidates": state}}
-    third = signed(parse_tuning(as_bytes(another(machine="a" * 16, kernels=kernels)), NOW))
-    found = decided(of_machine(report, GOOD), of_machine(another, GOOD), third)
+    wrong = signed(parse_tuning(as_bytes(third(kernels=kernels)), NOW))
+    found = decided(of_machine(report, GOOD), of_machine(another, GOOD), wrong)
     assert found[FIRST].lacking == ("AMD Radeon RX 7900 XTX: wrong: out: error 0.5",)
 
 

@@ -7,12 +7,27 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from wheel_builder.base.errors import TuningError
-from wheel_builder.tables.tuning import cpp_tuning, known_tuning, parse_tuning, python_tuning
+from wheel_builder.extras.tune.works import works
+from wheel_builder.tables.tuning import (
+    Better,
+    cpp_tuning,
+    exact,
+    known_tuning,
+    parse_tuning,
+    python_tuning,
+    timed_calls,
+)
 
 GOOD = """
 [better]
 least_gain = 0.25
 most_loss = 0.125
+[timed]
+lengths = [40, 80]
+widths = [1]
+tokens = 160
+heads = 2
+decode_batch = 3
 [regimes.decode]
 queries = [0, 4]
 [regimes.shared]
@@ -52,8 +67,24 @@ def test_the_package_has_the_limits(tmp_path):
     file.write_text(python_tuning(parse_tuning(GOOD)))
     found = runpy.run_path(str(file))
     assert (found["LEAST_GAIN"], found["MOST_LOSS"]) == (0.25, 0.125)
+    assert (found["LENGTHS"], found["WIDTHS"]) == ((40, 80), (1,))
+    assert (found["TOKENS"], found["HEADS"], found["DECODE_BATCH"]) == (160, 2, 3)
+    assert found["CALLS"]["fwd_masked"] == ("forward", (False,), ("bool", "bias"))
     assert found["REGIMES"]["shared"] == ((0, 64), (512, 0), (8, 0), None)
     assert found["REGIMES"]["later"] == ((0, 0), (0, 0), (0, 0), True)
+
+
+def test_kernels_that_are_tuned_are_timed():
+    assert timed_calls().keys() == works().keys()
+
+
+def test_the_limits_are_exact():
+    """In floats 5.05 is less than 1.01 times 5.0, and 0.707 is not 1.01 times 0.7."""
+    better = Better(0.02, 0.01)
+    for shipped, row, lost in ((5.0, 5.05, True), (0.7, 0.707, True), (0.7, 0.7069, False)):
+        assert better.lost(exact(shipped) / exact(row)) is lost
+    assert better.gained([exact(5.1) / exact(5.0)] * 12)
+    assert not better.gained([exact(5.1) / exact(5.0)] * 11 + [exact(5.0999) / exact(5.0)])
 
 
 def test_the_documents_say_todays_limits():
@@ -76,6 +107,9 @@ def test_the_documents_say_todays_limits():
         (GOOD.replace("0.25", "'2 %'"), "least_gain is '2 %', expected float"),
         (GOOD.replace("0.25", "2"), "better.least_gain is 2, expected a share between 0 and 1"),
         (GOOD.replace("0.125", "0"), "better.most_loss is 0, expected a share between 0 and 1"),
+        (GOOD.replace("[40, 80]", "[40, 0]"), "timed.lengths is (40, 0), expected positive numbers"),
+        (GOOD.replace("[1]", "[]"), "timed.widths is (), expected positive numbers"),
+        (GOOD.replace("heads = 2", "heads = 0"), "timed.heads is 0, expected positive numbers"),
         (GOOD.replace('["gfx942"]', '["gfx1"]'), "archs is 'gfx1', expected one of gfx906, "),
         (GOOD.replace('"bf16"', '"fp8"'), "dtypes is 'fp8', expected one of fp16, bf16"),
         (GOOD.replace('"whole"', '"all"'), "kernels is 'all', expected one of latent, split, tall, whole"),

@@ -1,5 +1,6 @@
 """``tune`` without a GPU: the choice of a row, the driver's values, and words."""
 
+import re
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -33,11 +34,16 @@ def found(*bins):
         ([{SHIPPED: 1.0, ONE: 0.97}, {SHIPPED: 1.0, ONE: 1.009}], SHIPPED),
         ([{SHIPPED: 1.0, ONE: 0.9}, {SHIPPED: 1.0, ONE: 1.009}], ONE),
         ([{SHIPPED: 1.0, ONE: 0.5}, {SHIPPED: 1.0, ONE: 1.011}], SHIPPED),
+        ([{SHIPPED: 5.2, ONE: 2.6}, {SHIPPED: 5.2, ONE: 5.252}], SHIPPED),
+        ([{SHIPPED: 6.3, ONE: 3.0}, {SHIPPED: 6.3, ONE: 6.363}], SHIPPED),
+        ([{SHIPPED: 9.078, ONE: 8.9}] * 12, ONE),
+        ([{SHIPPED: 9.078, ONE: 8.9}] * 11 + [{SHIPPED: 9.0779, ONE: 8.9}], SHIPPED),
         ([{SHIPPED: 1.0, ONE: 0.5, TWO: 0.9}, {SHIPPED: 1.0, ONE: 1.011, TWO: 0.9}], TWO),
         ([{SHIPPED: 1.0, ONE: 0.5}, {SHIPPED: 1.0}], SHIPPED),
     ],
 )
 def test_a_winner_gains_2_percent_and_loses_1_nowhere(times, winner):
+    """By exact numbers: 5.252 is 1 % more than 5.2, and 9.078 2 % more than 8.9."""
     assert choice.winner(SHIPPED, found(*times)) == winner
 
 
@@ -135,6 +141,22 @@ def test_values_of_the_driver(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace())
     assert set(clocks.told(torch.device("cuda", 0), tmp_path).values()) == {None}
     assert set(clocks.told(torch.device("cpu"), tmp_path).values()) == {None}
+
+
+TIMED = {  # calls, and the last one of them
+    "fa_fwd_fp16_d64": (12, ("forward", 8192, True, 4, "", "fp16", 64, 2, 16)),
+    "fa_fwd_masked_bf16_d128": (12, ("forward", 8192, False, 4, "bias", "bf16", 128, 2, 16)),
+    "fa_decode_fp16_d64": (6, ("decode", 8192, False, 4, "", "fp16", 64, 16, 16)),
+    "fa_bwd_dq_fp16_d64": (12, ("backward", 8192, True, 4, "", "fp16", 64, 2, 16)),
+}
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_the_calls_of_a_kernel_are_those_that_a_report_needs(name):
+    """As in tests/fast/unit/reports/test_merge.py: without one of them a report is no evidence."""
+    op, dtype, head_dim = re.fullmatch(r"fa_(.*)_(.*)_d(.*)", name).groups()
+    every = bins.bins_of(SimpleNamespace(op=op, dtype=dtype, head_dim=int(head_dim)), Sizes())
+    assert (len(every), every[-1]) == TIMED[name]
 
 
 def test_kernels_with_bins_have_a_check():
