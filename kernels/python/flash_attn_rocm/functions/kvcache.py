@@ -177,30 +177,32 @@ def flash_attn_with_kvcache(
 def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     key = recall.signature(_unpack, tensors, numbers)
     found = None if key is None else recall.known().get(key)
-    if found is not None and found.no_gradients is None:
-        try:
+    try:
+        if found is not None and found.no_gradients is None:
             ready = _appended(_unpack(*tensors), found.options, tensors, numbers, by_kernel=True)
             return recall.launched(found, ready)
-        except FlashAttnArgumentError as error:
-            raise named(error, NAME) from None
-    transforms.refuse_tangents(NAME, tensors)
-    sharded.refuse(NAME, tensors)
-    with torch.no_grad():
-        inputs, options = prepare(*tensors, *numbers)
-        try:
-            if normal_form.is_quantised(inputs):
-                inputs, key = dequantised(inputs, tensors[-3], cached=True), None
-            served = not unserved(inputs, options)
-            known: bool | None = True
-            if served and tensors[3] is not None and not torch.compiler.is_compiling():
-                known = proven(inputs)
-                served = known is not False
-            decides = served and known is not None
-            decided = recall.decided(key, _unpack, tensors, inputs, options) if decides else None
-            ready = _appended(inputs, options, tensors, numbers, by_kernel=served)
-            return recall.launched(decided, ready) if decided else attend(ready, options)[:2]
-        except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
-            raise named(error, NAME) from None
+        transforms.refuse_tangents(NAME, tensors)
+        sharded.refuse(NAME, tensors)
+        with torch.no_grad():
+            return _first_answer(key, tensors, numbers)
+    except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
+        raise named(error, NAME) from None
+
+
+def _first_answer(
+    key: recall.Signature | None, tensors: tuple[Any, ...], numbers: tuple[Any, ...]
+) -> tuple[Tensor, Tensor]:
+    """That of a call without a stored decision, which is stored if possible."""
+    inputs, options = prepare(*tensors, *numbers)
+    if normal_form.is_quantised(inputs):
+        inputs, key = dequantised(inputs, tensors[-3], cached=True), None
+    served = not unserved(inputs, options)
+    writes = served and tensors[3] is not None
+    # In a graph the operator asks, when it runs.
+    right = proven(inputs) if writes and not torch.compiler.is_compiling() else True
+    decided = recall.decided(key, _unpack, tensors, inputs, options) if served and right else None
+    ready = _appended(inputs, options, tensors, numbers, by_kernel=served and right is not False)
+    return recall.launched(decided, ready) if decided else attend(ready, options)[:2]
 
 
 def _appended(

@@ -1,5 +1,7 @@
 """Writing new keys and values into a cache, in place, and rotating queries and keys on the way."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -16,14 +18,15 @@ from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.capture import refuse_capture
 from flash_attn_rocm.serving.support import device_of
 
-APPEND = (
-    "pytorch_append(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, "
+ARGUMENTS = (
+    "(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, "
     "Tensor? rotary_cos, Tensor? rotary_sin, Tensor cache_seqlens, Tensor? cache_leftpad, "
     "Tensor? block_table, Tensor? cache_batch_idx, Tensor(c!)? k_descale, Tensor(d!)? v_descale, "
     "bool rotary_interleaved, bool rotary_advances) "
     "-> (Tensor, Tensor)"
 )
 
+BY_PYTORCH, CHECKED = "pytorch_append", "checked_append"
 NAME = "flash_attn_with_kvcache"
 KERNEL = torch.ops.flash_attn_rocm.append.default
 if resets.THREATENED:
@@ -37,13 +40,15 @@ def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> In
 
     ``by_kernel``: the host reads no tensor. Keys with lengths or indices outside of the cache are dropped,
     and positions outside of the angles take the nearest. Otherwise these raise FlashAttnArgumentError before
-    any write.
+    any write. In a graph of torch.compile the kernel is checked when the graph runs.
     """
     advances = options.window_left >= 0 or options.window_right >= 0
     inputs = inputs._replace(k_descale=_apart(inputs.k_descale), v_descale=_apart(inputs.v_descale))
-    if by_kernel and _has_rows(inputs.k) and _has_rows(inputs.v):
+    by_kernel = by_kernel and _has_rows(inputs.k) and _has_rows(inputs.v)
+    if by_kernel and not torch.compiler.is_compiling():
         return _by_kernel(inputs, new, advances)
-    q, lengths = torch.ops.flash_attn_rocm.pytorch_append(
+    operators = torch.ops.flash_attn_rocm
+    q, lengths = (operators.checked_append if by_kernel else operators.pytorch_append)(
         inputs.q, inputs.k, inputs.v, new.k, new.v, new.cos, new.sin, inputs.seqused_k, inputs.leftpad_k,
         inputs.block_table, inputs.cache_batch_idx, inputs.k_descale, inputs.v_descale, bool(new.interleaved),
         advances,
@@ -92,6 +97,19 @@ def _has_rows(tensor: Tensor) -> bool:
 def _rows(tensor: Tensor | None) -> Tensor | None:
     """The tensor, or a copy whose rows the kernel can read."""
     return tensor if tensor is None or _has_rows(tensor) else tensor.contiguous()
+
+
+def _checked(*arguments: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401 - as the operator declares them
+    q, k_cache, v_cache, k, v, cos, sin, begins, *others = arguments
+    leftpad, table, batch_idx, k_descale, v_descale, interleaved, advances = others
+    inputs = Inputs(
+        q, k_cache, v_cache, seqused_k=begins, leftpad_k=leftpad, block_table=table,
+        cache_batch_idx=batch_idx, k_descale=k_descale, v_descale=v_descale,
+    )  # fmt: skip
+    if proven(inputs) is False:
+        return _append(*arguments)
+    after = _by_kernel(inputs, New(k, v, cos, sin, interleaved), advances)
+    return q.new_empty(0) if cos is None else after.q, after.seqused_k
 
 
 def _append(
@@ -182,9 +200,10 @@ def _append_fake(q: Tensor, *arguments: Tensor | None) -> tuple[Tensor, Tensor]:
     return q.new_empty(0 if cos is None else q.shape), torch.empty_like(begins)
 
 
-LIBRARY.define(APPEND)
-LIBRARY.impl("pytorch_append", _append, "CompositeExplicitAutograd")
-torch.library.register_fake(f"{NAMESPACE}::pytorch_append", _append_fake, lib=LIBRARY)
+for name, answer in ((BY_PYTORCH, _append), (CHECKED, _checked)):
+    LIBRARY.define(name + ARGUMENTS)
+    LIBRARY.impl(name, answer, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", _append_fake, lib=LIBRARY)
 
 
 @torch.library.register_fake(f"{NAMESPACE}::append")
