@@ -212,6 +212,7 @@ with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as c
     flash_attn_with_kvcache(q, cache, cache.clone(), k, v, **given)
 shown["kernels"], shown["then"] = first, kernels()
 shown["fallbacks"] = [str(each.message) for each in caught]
+shown["callers"] = [each.filename for each in caught]
 shown["written"] = torch.equal(cache[:, 3], k[:, 0])
 """
     shown = play(text)
@@ -222,6 +223,7 @@ shown["written"] = torch.equal(cache[:, 3], k[:, 0])
     shown = play(text, **wrong("fa_append_fp16", "v_pk_mul_f32", "v_pk_add_f32"))
     assert "the kernels for fp16, writing into caches are disabled" in shown["fallbacks"][0]
     assert "first use found: append: q, k_cache differ" in shown["fallbacks"][0]
+    assert set(shown["callers"]) == {"scenario"}, "not a file of the package"
     assert "fa_append_fp16" not in shown["then"]
     assert shown["written"]
 
