@@ -7,11 +7,21 @@ generator. Another one, ``gen_``, raises a RuntimeError.
 """
 # ruff: noqa: ARG001, FBT001 - the signatures are upstream's
 
+from collections.abc import Iterable, Sequence
+
 import torch
 from torch import Tensor
 
 from flash_attn_rocm.arguments import checks, preparation
-from flash_attn_rocm.arguments.normal_form import BackwardCall, Inputs, Options, arithmetic, is_quantised
+from flash_attn_rocm.arguments.normal_form import (
+    DEQUANTISED,
+    QUERY_CODES,
+    BackwardCall,
+    Inputs,
+    Options,
+    arithmetic,
+    is_quantised,
+)
 from flash_attn_rocm.autograd.dispatch import forward
 from flash_attn_rocm.autograd.transforms import refuse_tangents
 from flash_attn_rocm.diagnosis.notice import fall_back
@@ -46,7 +56,7 @@ def fwd(
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, False, window)
     prepared = preparation.dense(q, k, v, alibi_slopes_, None, *NO_DESCALES, *rules)
-    return _forward(prepared, out_, want=return_softmax)
+    return _forward("fwd", prepared, out_, want=return_softmax)
 
 
 def varlen_fwd(
@@ -103,7 +113,7 @@ def varlen_fwd(
     )
     inputs = preparation.with_lengths(inputs, seqused_k, leftpad_k_)
     prepared = inputs, options._replace(num_splits=num_splits)
-    return _forward(prepared, out_, want=return_softmax, q_descale=q_descale)
+    return _forward("varlen_fwd", prepared, out_, want=return_softmax, q_descale=q_descale)
 
 
 def bwd(
@@ -132,7 +142,7 @@ def bwd(
     window = (window_size_left, window_size_right)
     rules = (p_dropout, softmax_scale, is_causal, softcap, deterministic, window)
     prepared = preparation.dense(q, k, v, alibi_slopes_, None, *NO_DESCALES, *rules)
-    return _backward(BackwardCall(dout, out, softmax_lse, *prepared, rng_state), (dq_, dk_, dv_))
+    return _backward("bwd", BackwardCall(dout, out, softmax_lse, *prepared, rng_state), (dq_, dk_, dv_))
 
 
 def varlen_bwd(
@@ -169,7 +179,8 @@ def varlen_bwd(
         q, k, v, cu_seqlens_q, cu_seqlens_k, None, alibi_slopes_, None, *NO_DESCALES, max_seqlen_q,
         max_seqlen_k, 0, *rules,
     )  # fmt: skip
-    return _backward(BackwardCall(dout, out, softmax_lse, *prepared, rng_state), (dq_, dk_, dv_))
+    call = BackwardCall(dout, out, softmax_lse, *prepared, rng_state)
+    return _backward("varlen_bwd", call, (dq_, dk_, dv_))
 
 
 def fwd_kvcache(
@@ -195,6 +206,8 @@ def fwd_kvcache(
     num_splits: int,
 ) -> list[Tensor]:
     """out and the log-sum-exp of attention over a cache, after appending to it."""
+    if isinstance(q, Tensor) and isinstance(vcache, Tensor):  # before the caches are written
+        _refuse_others("fwd_kvcache", q, {"out_": (out_, (*q.shape[:-1], *vcache.shape[-1:]))})
     out, lse = flash_attn_with_kvcache(
         q, kcache, vcache, k_, v_, rotary_cos_, rotary_sin_, seqlens_k_, cache_batch_idx_, leftpad_k_,
         block_table_, softmax_scale, is_causal, (window_size_left, window_size_right), softcap,
@@ -213,10 +226,16 @@ def _refuse_generator(generator: Given) -> None:
 
 
 def _forward(
-    prepared: tuple[Inputs, Options], given: Tensor | None, *, want: bool, q_descale: Tensor | None = None
+    function: str,
+    prepared: tuple[Inputs, Options],
+    given: Tensor | None,
+    *,
+    want: bool,
+    q_descale: Tensor | None = None,
 ) -> list[Tensor]:
     inputs, options = prepared
     refuse_tangents("the extension's fwd", inputs[:3])
+    _refuse_others(function, inputs.q, {"out_": (given, inputs.out_shape)})
     with torch.no_grad():
         if is_quantised(inputs):
             inputs = dequantised(inputs, q_descale)
@@ -226,12 +245,13 @@ def _forward(
         return [_into(given, out), lse, signed, seed]
 
 
-def _backward(call: BackwardCall, given: Places) -> list[Tensor]:
+def _backward(function: str, call: BackwardCall, given: Places) -> list[Tensor]:
     inputs, options = call.inputs, call.options
     refuse_tangents("the extension's bwd", (call.dout, *inputs[:3]))
     if is_quantised(inputs):
         problem = f"q, k, v: expected no 8 bits, which have no gradients, got {inputs.q.dtype}"
         checks.refuse("the extension's bwd", [problem])
+    _refuse_saved(function, call, given)
     if options.dropout_p > 0.0 and call.rng_state is None:
         message = (
             "rng_state: expected that of the forward pass, because dropout_p > 0, got None\n"
@@ -246,13 +266,47 @@ def _backward(call: BackwardCall, given: Places) -> list[Tensor]:
         else:
             arch = device_of(inputs.q.device).arch
             if (path := backward_pass.proven(inputs, options, arch).path) != PYTORCH:
-                gradients, sums = backward_pass.written(call, arch, path, given)
-                return [*gradients, sums]
+                read = (call.dout, call.out, *inputs[:3])
+                dq, dk, dv = (None if x is None or _begins_with(x, read) else x for x in given)
+                gradients, sums = backward_pass.written(call, arch, path, (dq, dk, dv))
+                return [*map(_into, given, gradients), sums]
         found = operators.backward(call)
         work = arithmetic(call.out.dtype)
         sums = (call.dout.to(work) * call.out.to(work)).sum(dim=-1).transpose(-1, -2).contiguous()
         return [*map(_into, given, found), sums]
 
 
+def _refuse_saved(function: str, call: BackwardCall, given: Places) -> None:
+    """Refuses tensors that are not the forward pass's, and places that do not fit the gradients."""
+    q, k, v = call.inputs[:3]
+    sizes = call.inputs.out_shape
+    dq, dk, dv = given
+    _refuse_others(function, q, {
+        "dout": (call.dout, sizes), "out": (call.out, sizes), "dq_": (dq, q.shape), "dk_": (dk, k.shape),
+        "dv_": (dv, v.shape),
+    })  # fmt: skip
+    _refuse_others(function, q, {"softmax_lse": (call.lse, call.inputs.lse_shape)}, arithmetic(q.dtype))
+    if dk is not None and dv is not None and _begins_with(dk, (dv,)):
+        checks.refuse(function, ["dv_: expected memory of its own, got that of dk_"])
+
+
+def _refuse_others(
+    function: str, q: Tensor, named: dict[str, tuple[Given, Sequence[int]]], dtype: torch.dtype | None = None
+) -> None:
+    """Refuses other tensors than those of these shapes, on q's device and of ``dtype``, by default q's."""
+    found, kind = [], dtype or (DEQUANTISED if q.dtype in QUERY_CODES else q.dtype)
+    for name, (x, sizes) in named.items():
+        wanted = (tuple(sizes), kind, q.device)
+        if isinstance(x, Tensor) and (tuple(x.shape), x.dtype, x.device) != wanted:
+            got = f"got {checks.shape(x)} of {x.dtype} on {x.device}"
+            found.append(f"{name}: expected shape {wanted[0]} of {kind} on {q.device}, {got}")
+    checks.refuse(function, found)
+
+
+def _begins_with(x: Tensor, others: Iterable[Tensor]) -> bool:
+    """Whether the first element is that of another tensor, too."""
+    return x.numel() > 0 and any(x.data_ptr() == other.data_ptr() for other in others)
+
+
 def _into(given: Tensor | None, found: Tensor) -> Tensor:
-    return found if given is None else given.copy_(found)
+    return found if given is None or given is found else given.copy_(found)

@@ -212,6 +212,7 @@ with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as c
     flash_attn_with_kvcache(q, cache, cache.clone(), k, v, **given)
 shown["kernels"], shown["then"] = first, kernels()
 shown["fallbacks"] = [str(each.message) for each in caught]
+shown["callers"] = [each.filename for each in caught]
 shown["written"] = torch.equal(cache[:, 3], k[:, 0])
 """
     shown = play(text)
@@ -222,6 +223,7 @@ shown["written"] = torch.equal(cache[:, 3], k[:, 0])
     shown = play(text, **wrong("fa_append_fp16", "v_pk_mul_f32", "v_pk_add_f32"))
     assert "the kernels for fp16, writing into caches are disabled" in shown["fallbacks"][0]
     assert "first use found: append: q, k_cache differ" in shown["fallbacks"][0]
+    assert set(shown["callers"]) == {"scenario"}, "not a file of the package"
     assert "fa_append_fp16" not in shown["then"]
     assert shown["written"]
 
@@ -297,6 +299,37 @@ shown["then"] = [appended(), appended()]
     )
     assert shown["captured"] == 1
     assert shown["then"] == [len(APPENDS) + 1, 1]
+
+
+@pytest.mark.parametrize("rotates", [False, True])
+def test_a_compiled_write_into_a_cache_is_checked_at_its_first_use(play, wrong, tmp_path, rotates):
+    """The graph must not hold a kernel that nobody checked."""
+    text = f"""
+q, k, v = qkv(rows=1)
+caches, lengths = torch.zeros(2, 1, 40, 2, 64).half(), torch.tensor([3], dtype=torch.int32)
+angles = dict(zip(("rotary_cos", "rotary_sin"), torch.randn(2, 40, 16).half())) if {rotates} else {{}}
+def appended(k_cache, v_cache):
+    return flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=lengths, causal=True, **angles)
+def written(attends):
+    kernels()
+    with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        attends(*(found := caches.clone()))
+    fallbacks.extend(str(each.message) for each in caught if "writing into caches" in str(each.message))
+    return found, kernels().count("fa_append_fp16")
+compiled = torch.compile(appended, backend="aot_eager", fullgraph=True)
+found = [written(compiled), written(compiled), written(appended)]
+shown["launches"] = [number for _, number in found]
+shown["equal"] = [torch.equal(each, found[-1][0]) for each, _ in found]
+shown["changed"], shown["fallbacks"] = bool(found[0][0].any()), fallbacks
+"""
+    right = {"launches": [len(APPENDS) + 1, 1, 1], "equal": [True] * 3, "changed": True, "fallbacks": []}
+    assert play(text) == right
+    shutil.rmtree(tmp_path / "cache")
+    shown = play(text, **wrong("fa_append_fp16", "v_pk_mul_f32", "v_pk_add_f32"))
+    assert shown["launches"][1:] == [0, 0]
+    assert (shown["equal"], shown["changed"]) == (right["equal"], True)
+    assert "the kernels for fp16, writing into caches are disabled" in shown["fallbacks"][0]
 
 
 def test_also_while_another_thread_compiles(play):

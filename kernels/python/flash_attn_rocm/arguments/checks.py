@@ -160,8 +160,22 @@ def dtypes(inputs: Inputs, batch: int, eight: Eight, names: Sequence[str] = ("q"
 
 
 def shared(inputs: Inputs) -> list[str]:
-    """Problems: one tensor as the descales of keys and of values, where new keys write theirs."""
-    return _shared({"k_descale": inputs.k_descale, "v_descale": inputs.v_descale})
+    """Problems: one tensor for keys and for values, where new ones are written."""
+    found = _shared({"k_descale": inputs.k_descale, "v_descale": inputs.v_descale})
+    k, v = inputs.k, inputs.v
+    # A graph of torch.compile has no addresses.
+    if k is v or (not torch.compiler.is_compiling() and k.data_ptr() == v.data_ptr() and k.numel()):
+        found.append("v_cache: expected memory of its own, because new keys are written, got that of k_cache")
+    return found
+
+
+def written(caches: Named) -> list[str]:
+    """Problems of caches into which new keys are written."""
+    return [
+        f"{name}: expected memory for each element, because new keys are written, got a stride of 0"
+        for name, cache in caches.items()
+        if _repeats(cache)
+    ]
 
 
 def dropped(inputs: Inputs, dropout_p: Given) -> list[str]:

@@ -290,6 +290,11 @@ def scale_of(given: Given, head_dim: int) -> Given:
     return 0.0 if abs(scale) < LEAST_SCALE else scale
 
 
+def _cap(softcap: float) -> float:
+    """A positive softcap that fp32 can divide by. Below it all scores are as good as equal."""
+    return LEAST_SCALE if 0.0 < softcap < LEAST_SCALE else softcap
+
+
 def resolve(
     q: Tensor,
     *,
@@ -317,7 +322,7 @@ def resolve(
         softmax_scale=scale_of(softmax_scale, q.shape[-1]),
         window_left=left,
         window_right=0 if causal else right,
-        softcap=real(softcap),
+        softcap=_cap(real(softcap)),
         dropout_p=real(dropout_p),
         max_seqlen_q=max_seqlen_q,
         max_seqlen_k=max_seqlen_k,

@@ -30,7 +30,7 @@ from flash_attn_rocm.library.plans import (
 from flash_attn_rocm.reference import philox
 from flash_attn_rocm.rewrite import chunks
 from flash_attn_rocm.serving import machine
-from flash_attn_rocm.serving.layouts import ADDRESS_BITS, choose
+from flash_attn_rocm.serving.layouts import ADDRESS_BITS, choose, small_in_rows
 from flash_attn_rocm.serving.support import device_of, gradients_unserved, unserved
 
 MOST = 2048  # decisions of a few hundred bytes each
@@ -118,6 +118,8 @@ def decided(
     """
     chunked = options.chunk and chunks.divide(inputs, options)
     if key is None or inputs.attn_mask is not None or chunked or unserved(inputs, options):
+        return None
+    if small_in_rows(inputs) is not inputs:
         return None
     device = device_of(inputs.q.device)
     layout = choose(inputs, options, device)

@@ -6,7 +6,7 @@ from typing import Any, Literal, SupportsFloat, overload
 import torch
 from torch import Tensor
 
-from flash_attn_rocm.arguments import checks, normal_form
+from flash_attn_rocm.arguments import checks, lengths, normal_form
 from flash_attn_rocm.arguments.checks import Eight
 from flash_attn_rocm.arguments.documentation import ARGUMENTS, Function, complete
 from flash_attn_rocm.arguments.normal_form import (
@@ -165,53 +165,69 @@ def flash_attn_with_kvcache(
             its own. None is 1. Keyword only, an addition to flash_attn.
         v_descale: likewise of v_cache, beside k_descale.
     """
+    number = cache_seqlens if type(cache_seqlens) is int else None
     tensors = (
         q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, _lengths(q, cache_seqlens), cache_batch_idx,
         cache_leftpad, block_table, alibi_slopes, sink, q_descale, k_descale, v_descale,
     )  # fmt: skip
     numbers = (rotary_interleaved, softmax_scale, causal, softcap, num_splits, window_size)
-    out, lse = _answer(tensors, numbers)
+    out, lse = _answer(tensors, numbers, number)
     return (out, lse) if return_softmax_lse else out
 
 
-def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+def _answer(tensors: tuple[Any, ...], numbers: tuple[Any, ...], number: int | None) -> tuple[Tensor, Tensor]:
+    """``number``: cache_seqlens, if it is one."""
     key = recall.signature(_unpack, tensors, numbers)
     found = None if key is None else recall.known().get(key)
-    if found is not None and found.no_gradients is None:
-        try:
-            ready = _appended(_unpack(*tensors), found.options, tensors, numbers, by_kernel=True)
+    try:
+        if found is not None and found.no_gradients is None:
+            ready = _appended(_unpack(*tensors), found.options, tensors, numbers, number, by_kernel=True)
             return recall.launched(found, ready)
-        except FlashAttnArgumentError as error:
-            raise named(error, NAME) from None
-    transforms.refuse_tangents(NAME, tensors)
-    sharded.refuse(NAME, tensors)
-    with torch.no_grad():
-        inputs, options = prepare(*tensors, *numbers)
-        try:
-            if normal_form.is_quantised(inputs):
-                inputs, key = dequantised(inputs, tensors[-3], cached=True), None
-            served = not unserved(inputs, options)
-            known: bool | None = True
-            if served and tensors[3] is not None and not torch.compiler.is_compiling():
-                known = proven(inputs)
-                served = known is not False
-            decides = served and known is not None
-            decided = recall.decided(key, _unpack, tensors, inputs, options) if decides else None
-            ready = _appended(inputs, options, tensors, numbers, by_kernel=served)
-            return recall.launched(decided, ready) if decided else attend(ready, options)[:2]
-        except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
-            raise named(error, NAME) from None
+        transforms.refuse_tangents(NAME, tensors)
+        sharded.refuse(NAME, tensors)
+        with torch.no_grad():
+            found, ready, options = _decided(key, tensors, numbers, number)
+            return recall.launched(found, ready) if found else attend(ready, options)[:2]
+    except (FlashAttnArgumentError, FlashAttnUnsupportedError) as error:
+        raise named(error, NAME) from None
+
+
+def _decided(
+    key: recall.Signature | None, tensors: tuple[Any, ...], numbers: tuple[Any, ...], number: int | None
+) -> tuple[recall.Decision | None, Inputs, Options]:
+    """The decision, now stored if possible, and the call after writing k and v."""
+    inputs, options = prepare(*tensors, *numbers)
+    if normal_form.is_quantised(inputs):
+        inputs, key = dequantised(inputs, tensors[-3], cached=True), None
+    served = not unserved(inputs, options)
+    writes = served and tensors[3] is not None
+    # In a graph the operator asks, when it runs.
+    right = proven(inputs) if writes and not torch.compiler.is_compiling() else True
+    found = recall.decided(key, _unpack, tensors, inputs, options) if served and right else None
+    by_kernel = served and right is not False
+    return found, _appended(inputs, options, tensors, numbers, number, by_kernel=by_kernel), options
 
 
 def _appended(
-    inputs: Inputs, options: Options, tensors: tuple[Any, ...], numbers: tuple[Any, ...], *, by_kernel: bool
+    inputs: Inputs,
+    options: Options,
+    tensors: tuple[Any, ...],
+    numbers: tuple[Any, ...],
+    number: int | None,
+    *,
+    by_kernel: bool,
 ) -> Inputs:
-    """The inputs after writing k and v, if given, into the cache."""
+    """The inputs after writing k and v, if given, into the cache.
+
+    It checks what no stored decision depends on.
+    """
     k, v, cos, sin = tensors[3:7]
+    problems = [] if number is None else _number_problems(inputs, options, number, k, cos)
+    problems += [] if k is None else checks.shared(inputs)
+    if problems:
+        checks.refuse(NAME, problems)
     if k is None:
         return inputs
-    if problems := checks.shared(inputs):  # here too: a recalled call skips the checks
-        checks.refuse(NAME, problems)
     return append(inputs, options, New(k, v, cos, sin, bool(numbers[0])), by_kernel=by_kernel)
 
 
@@ -219,6 +235,17 @@ def _unpack(q: Given, k_cache: Given, v_cache: Given, *rest: Given) -> Inputs:
     lengths, batch_idx, leftpad, table, slopes, sink, _, *others = rest[4:]
     places = (lengths, leftpad, table, batch_idx)
     return Inputs(q, k_cache, v_cache, slopes, None, None, *places, None, sink, *others)
+
+
+def _number_problems(
+    inputs: Inputs, options: Options, number: int, k: Tensor | None, cos: Tensor | None
+) -> list[str]:
+    """Problems of cache_seqlens, if it is a number: the host knows it."""
+    new = None if k is None else k.shape[1]
+    found = lengths.problems(inputs, [number], new)
+    if new is None:
+        return found
+    return found + lengths.of_angles(inputs, [number], new, cos, advances=lengths.advances(options))
 
 
 def _lengths(q: Given, cache_seqlens: Given) -> Given:
@@ -266,22 +293,24 @@ def prepare(
     found += checks.numbers(window_size=window_size, softcap=softcap, softmax_scale=softmax_scale)
     found += checks.splits(num_splits)
     checks.refuse(NAME, found)  # The checks below read the tensors.
-    lengths = cache_seqlens if isinstance(cache_seqlens, Tensor) else None
+    used = cache_seqlens if isinstance(cache_seqlens, Tensor) else None
     inputs = Inputs(
-        q, k_cache, v_cache, alibi_slopes, seqused_k=lengths, leftpad_k=cache_leftpad,
+        q, k_cache, v_cache, alibi_slopes, seqused_k=used, leftpad_k=cache_leftpad,
         block_table=block_table, cache_batch_idx=cache_batch_idx, sink=sink, k_descale=k_descale,
         v_descale=v_descale,
     )  # fmt: skip
     eight = Eight(QUERY_CODES, q_descale, cached=True, written=k is not None)
     checks.refuse(NAME, _size_problems(inputs, tensors, eight))
-    if cache_seqlens is not None and lengths is None:
-        lengths = torch.full(q.shape[:1], cache_seqlens, dtype=torch.int32, device=q.device)
-        inputs = inputs._replace(seqused_k=lengths)
-    return inputs, resolve(
+    options = resolve(
         q, max_seqlen_q=q.shape[1], max_seqlen_k=normal_form.key_capacity(inputs),
         softmax_scale=softmax_scale, causal=causal, window_size=window_size, softcap=softcap,
         num_splits=num_splits,
     )  # fmt: skip
+    if cache_seqlens is not None and used is None:
+        checks.refuse(NAME, _number_problems(inputs, options, cache_seqlens, k, rotary_cos))
+        used = torch.full(q.shape[:1], cache_seqlens, dtype=torch.int32, device=q.device)
+        inputs = inputs._replace(seqused_k=used)
+    return inputs, options
 
 
 def _presence_problems(
@@ -331,7 +360,7 @@ def _size_problems(inputs: Inputs, tensors: dict[str, Tensor], eight: Eight) -> 
 
 def _cache_problems(inputs: Inputs, tensors: dict[str, Tensor]) -> list[str]:
     q, k_cache, v_cache = inputs[:3]
-    found: list[str] = []
+    found = checks.written({name: tensors[name] for name in CACHED[1:]}) if "k" in tensors else []
     if inputs.block_table is not None:
         found += checks.pages("k_cache", k_cache)
     elif inputs.cache_batch_idx is None and k_cache.shape[0] != q.shape[0]:

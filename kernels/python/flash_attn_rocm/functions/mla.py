@@ -5,7 +5,7 @@ from typing import Literal, SupportsFloat, SupportsIndex, overload
 import torch
 from torch import Tensor
 
-from flash_attn_rocm.arguments import checks, normal_form
+from flash_attn_rocm.arguments import checks, lengths, normal_form
 from flash_attn_rocm.arguments.checks import Eight
 from flash_attn_rocm.arguments.documentation import Function, complete
 from flash_attn_rocm.arguments.normal_form import FlashAttnArgumentError, Inputs, Options, integer, resolve
@@ -143,23 +143,25 @@ def prepare(
     found = checks.tensors({"q": q, "kv_cache": kv_cache}, layouts)
     found += checks.numbers(window_size=(-1, -1), softcap=0.0, softmax_scale=softmax_scale)
     found += checks.splits(num_splits)
-    lengths = cache_seqlens if isinstance(cache_seqlens, Tensor) else None
-    if cache_seqlens is not None and lengths is None:
+    used = cache_seqlens if isinstance(cache_seqlens, Tensor) else None
+    if cache_seqlens is not None and used is None:
         found += checks.lengths({"cache_seqlens": cache_seqlens})
     checks.refuse(NAME, found)  # The checks below read the tensors.
     found = _shape_problems(q, kv_cache, block_table, head_dim_v)
     batch = q.shape[0]
     found += _dtype_problems(q, kv_cache, block_table, kv_descale)
     found += checks.integers(
-        {"cache_seqlens": (lengths, (batch,)), "block_table": (block_table, (batch, -1))}, q.device
+        {"cache_seqlens": (used, (batch,)), "block_table": (block_table, (batch, -1))}, q.device
     )
     checks.refuse(NAME, found)
-    if cache_seqlens is not None and lengths is None:
-        lengths = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)
     v = kv_cache[..., : integer(head_dim_v)]
     inputs = Inputs(
-        q, kv_cache, v, seqused_k=lengths, block_table=block_table, k_descale=kv_descale, v_descale=kv_descale
+        q, kv_cache, v, seqused_k=used, block_table=block_table, k_descale=kv_descale, v_descale=kv_descale
     )
+    if cache_seqlens is not None and used is None:
+        checks.refuse(NAME, lengths.problems(inputs, [cache_seqlens], None))
+        used = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)
+        inputs = inputs._replace(seqused_k=used)
     return inputs, resolve(
         q, max_seqlen_q=q.shape[1], max_seqlen_k=normal_form.key_capacity(inputs),
         softmax_scale=softmax_scale, causal=bool(causal), window_size=(-1, -1), softcap=0.0,

@@ -1,8 +1,11 @@
 """Writing new keys and values into a cache, in place, and rotating queries and keys on the way."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from flash_attn_rocm.arguments import lengths
 from flash_attn_rocm.arguments.checks import refuse
 from flash_attn_rocm.arguments.normal_form import Inputs, New, Options
 from flash_attn_rocm.canary import first_use
@@ -14,17 +17,20 @@ from flash_attn_rocm.reference.rotary import rotate
 from flash_attn_rocm.reference.sequences import parts
 from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.capture import refuse_capture
+from flash_attn_rocm.serving.layouts import has_rows, in_rows
 from flash_attn_rocm.serving.support import device_of
 
-APPEND = (
-    "pytorch_append(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, "
+ARGUMENTS = (
+    "(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor k, Tensor v, "
     "Tensor? rotary_cos, Tensor? rotary_sin, Tensor cache_seqlens, Tensor? cache_leftpad, "
     "Tensor? block_table, Tensor? cache_batch_idx, Tensor(c!)? k_descale, Tensor(d!)? v_descale, "
     "bool rotary_interleaved, bool rotary_advances) "
     "-> (Tensor, Tensor)"
 )
 
+BY_PYTORCH, CHECKED = "pytorch_append", "checked_append"
 NAME = "flash_attn_with_kvcache"
+CALLERS = 6  # stack frames from the warning to the line that called it
 KERNEL = torch.ops.flash_attn_rocm.append.default
 if resets.THREATENED:
     KERNEL = watched.append(KERNEL, arguments_of(KERNEL))
@@ -37,18 +43,20 @@ def append(inputs: Inputs, options: Options, new: New, *, by_kernel: bool) -> In
 
     ``by_kernel``: the host reads no tensor. Keys with lengths or indices outside of the cache are dropped,
     and positions outside of the angles take the nearest. Otherwise these raise FlashAttnArgumentError before
-    any write.
+    any write. In a graph of torch.compile the kernel is checked when the graph runs.
     """
-    advances = options.window_left >= 0 or options.window_right >= 0
+    advances = lengths.advances(options)
     inputs = inputs._replace(k_descale=_apart(inputs.k_descale), v_descale=_apart(inputs.v_descale))
-    if by_kernel and _has_rows(inputs.k) and _has_rows(inputs.v):
+    by_kernel = by_kernel and has_rows(inputs.k) and has_rows(inputs.v)
+    if by_kernel and not torch.compiler.is_compiling():
         return _by_kernel(inputs, new, advances)
-    q, lengths = torch.ops.flash_attn_rocm.pytorch_append(
+    operators = torch.ops.flash_attn_rocm
+    q, ends = (operators.checked_append if by_kernel else operators.pytorch_append)(
         inputs.q, inputs.k, inputs.v, new.k, new.v, new.cos, new.sin, inputs.seqused_k, inputs.leftpad_k,
         inputs.block_table, inputs.cache_batch_idx, inputs.k_descale, inputs.v_descale, bool(new.interleaved),
         advances,
     )  # fmt: skip
-    return inputs._replace(q=inputs.q if new.cos is None else q, seqused_k=lengths)
+    return inputs._replace(q=inputs.q if new.cos is None else q, seqused_k=ends)
 
 
 def proven(inputs: Inputs) -> bool | None:
@@ -58,21 +66,21 @@ def proven(inputs: Inputs) -> bool | None:
     """
     failure = first_use.append_failure(_by_kernel, inputs, device_of(inputs.q.device).arch)
     if failure:
-        fall_back(failure, stacklevel=4)
+        fall_back(failure, stacklevel=CALLERS)
     return None if failure is None else not failure
 
 
 def _by_kernel(inputs: Inputs, new: New, advances: bool) -> Inputs:  # noqa: FBT001
-    lengths = inputs.seqused_k
-    assert lengths is not None, "checked beside k"
+    begins = inputs.seqused_k
+    assert begins is not None, "checked beside k"
     q = inputs.q
     rotated = None if new.cos is None else torch.empty(q.shape, dtype=q.dtype, device=q.device)
     KERNEL(
         _rows(q), inputs.k, inputs.v, _rows(new.k), _rows(new.v), _rows(new.cos), _rows(new.sin),
-        _rows(lengths), _rows(inputs.block_table), _rows(inputs.cache_batch_idx), inputs.k_descale,
+        in_rows(begins), _rows(inputs.block_table), _rows(inputs.cache_batch_idx), inputs.k_descale,
         inputs.v_descale, rotated, bool(new.interleaved), advances,
     )  # fmt: skip
-    return inputs._replace(q=q if rotated is None else rotated, seqused_k=lengths + new.k.shape[1])
+    return inputs._replace(q=q if rotated is None else rotated, seqused_k=begins + new.k.shape[1])
 
 
 def _apart(descale: Tensor | None) -> Tensor | None:
@@ -85,13 +93,21 @@ def _apart(descale: Tensor | None) -> Tensor | None:
     return descale.contiguous()
 
 
-def _has_rows(tensor: Tensor) -> bool:
-    return tensor.shape[-1] == 1 or tensor.stride(-1) == 1
-
-
 def _rows(tensor: Tensor | None) -> Tensor | None:
-    """The tensor, or a copy whose rows the kernel can read."""
-    return tensor if tensor is None or _has_rows(tensor) else tensor.contiguous()
+    return None if tensor is None else in_rows(tensor)
+
+
+def _checked(*arguments: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401 - as the operator declares them
+    q, k_cache, v_cache, k, v, cos, sin, begins, *others = arguments
+    leftpad, table, batch_idx, k_descale, v_descale, interleaved, advances = others
+    inputs = Inputs(
+        q, k_cache, v_cache, seqused_k=begins, leftpad_k=leftpad, block_table=table,
+        cache_batch_idx=batch_idx, k_descale=k_descale, v_descale=v_descale,
+    )  # fmt: skip
+    if proven(inputs) is False:
+        return _append(*arguments)
+    after = _by_kernel(inputs, New(k, v, cos, sin, interleaved), advances)
+    return q.new_empty(0) if cos is None else after.q, after.seqused_k
 
 
 def _append(
@@ -119,12 +135,14 @@ def _append(
     refuse_capture(inputs)
     queries = begins[:, None] + torch.arange(q.shape[1], device=q.device) * int(advances)
     keys = begins[:, None] + torch.arange(k.shape[1], device=q.device)
-    _require(inputs, begins, k.shape[1], queries, cos)
+    _require(inputs, begins.tolist(), k.shape[1], cos, advances=advances)
     rotated = q.new_empty(0)
     if cos is not None and sin is not None:
         rotated = rotate(q, cos, sin, queries, interleaved=interleaved)
         k = rotate(k, cos, sin, keys, interleaved=interleaved)
     where = _where(inputs, keys)
+    if block_table is not None:
+        _refuse_shared_places(*where)
     _write(k_cache, where, k, k_descale)
     _write(v_cache, where, v, v_descale)
     return rotated, ends
@@ -143,26 +161,23 @@ def _write(cache: Tensor, where: tuple[Tensor, Tensor], x: Tensor, descale: Tens
     cache.view(torch.uint8)[where] = codes.encode(x, of, cache.dtype).view(torch.uint8)
 
 
-def _require(inputs: Inputs, begins: Tensor, rows: int, queries: Tensor, cos: Tensor | None) -> None:
-    capacity = inputs.key_capacity
-    place = "" if inputs.block_table is None else " into the pages of block_table"
-    problems = [
-        f"cache_seqlens: expected 0 to {capacity - rows}, so that {rows} new keys fit{place}, got {begin}"
-        for begin in begins.tolist()
-        if not 0 <= begin <= capacity - rows
-    ]
-    refuse(NAME, problems)
-    parts(inputs, Options(1.0, max_seqlen_q=inputs.q.shape[1], max_seqlen_k=capacity))
-    if cos is not None:
-        last = max(int(queries.max()) if queries.numel() else -1, int(begins.max()) + rows - 1)
-        if last >= cos.shape[0]:
-            message = f"rotary_cos: expected {last + 1} rows for these cache_seqlens, got {cos.shape[0]}"
-            refuse(NAME, [message])
+def _require(inputs: Inputs, begins: list[int], rows: int, cos: Tensor | None, *, advances: bool) -> None:
+    refuse(NAME, lengths.problems(inputs, begins, rows))
+    parts(inputs, Options(1.0, max_seqlen_q=inputs.q.shape[1], max_seqlen_k=inputs.key_capacity))
+    refuse(NAME, lengths.of_angles(inputs, begins, rows, cos, advances=advances))
     if inputs.cache_batch_idx is not None and rows:
         cache_rows = inputs.cache_batch_idx.tolist()
         if len(set(cache_rows)) != len(cache_rows):
             message = f"cache_batch_idx: expected different rows when k is given, got {cache_rows}"
             refuse(NAME, [message])
+
+
+def _refuse_shared_places(pages: Tensor, rows: Tensor) -> None:
+    places, times = torch.stack([pages.flatten(), rows.flatten()]).unique(dim=1, return_counts=True)
+    if bool((times > 1).any()):
+        page, row = places[:, times > 1][:, 0].tolist()
+        message = f"block_table: expected a place for each new key, got row {row} of page {page} for two"
+        refuse(NAME, [message])
 
 
 def _where(inputs: Inputs, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -182,9 +197,10 @@ def _append_fake(q: Tensor, *arguments: Tensor | None) -> tuple[Tensor, Tensor]:
     return q.new_empty(0 if cos is None else q.shape), torch.empty_like(begins)
 
 
-LIBRARY.define(APPEND)
-LIBRARY.impl("pytorch_append", _append, "CompositeExplicitAutograd")
-torch.library.register_fake(f"{NAMESPACE}::pytorch_append", _append_fake, lib=LIBRARY)
+for name, answer in ((BY_PYTORCH, _append), (CHECKED, _checked)):
+    LIBRARY.define(name + ARGUMENTS)
+    LIBRARY.impl(name, answer, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", _append_fake, lib=LIBRARY)
 
 
 @torch.library.register_fake(f"{NAMESPACE}::append")

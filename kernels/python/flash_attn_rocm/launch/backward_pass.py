@@ -31,7 +31,7 @@ from flash_attn_rocm.reference import operators
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks, sinks
 from flash_attn_rocm.serving import resets
 from flash_attn_rocm.serving.capture import is_capturing
-from flash_attn_rocm.serving.layouts import is_aligned, is_aligned_rows, padded
+from flash_attn_rocm.serving.layouts import is_aligned, is_aligned_rows, padded, small_in_rows
 from flash_attn_rocm.serving.support import PYTORCH, gradients_plan
 from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.values.paths import FUSED
@@ -163,7 +163,8 @@ def written(
     ``of_mask``, fp32 and shaped like attn_mask, accumulates the mask's gradient. Packed rows outside of all
     sequences, or behind a sequence's first max_seqlen rows, are 0.
     """
-    inputs = call.inputs
+    inputs = small_in_rows(call.inputs)
+    call = call._replace(inputs=inputs)
     if key_masks.chooses_keys(inputs, call.options):
         return _written_of_sorted(call, arch, path, places)
     if chunks.divide(inputs, call.options):

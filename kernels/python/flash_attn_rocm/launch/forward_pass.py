@@ -15,7 +15,7 @@ from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.reference import operators
 from flash_attn_rocm.rewrite import chunks, dense_masks, key_masks
 from flash_attn_rocm.serving import resets
-from flash_attn_rocm.serving.layouts import Device, choose, readable
+from flash_attn_rocm.serving.layouts import Device, choose, readable, small_in_rows
 from flash_attn_rocm.serving.support import unserved
 from flash_attn_rocm.values.given import Given
 
@@ -94,6 +94,7 @@ def _forward(*arguments: object) -> Two:
 
 def answer(inputs: Inputs, options: Options, state: Tensor | None, device: Device, *, path: str = "") -> Two:
     """``path`` replaces the plan's."""
+    inputs = small_in_rows(inputs)
     if inputs.coded and not choose(inputs, options, device).plan.path:
         inputs = widening.widened(inputs, options)
     chosen = key_masks.chooses_keys(inputs, options)

@@ -19,7 +19,7 @@ from flash_attn_rocm.library.host import LIMITS
 from flash_attn_rocm.machine.remembered import FP8, Family
 from flash_attn_rocm.reference import operators
 from flash_attn_rocm.serving import machine, resets
-from flash_attn_rocm.serving.layouts import Device, is_aligned
+from flash_attn_rocm.serving.layouts import Device, is_aligned, small_in_rows
 from flash_attn_rocm.serving.support import (
     FAILURES,
     NO_GRADIENTS_OF_CODES,
@@ -121,6 +121,7 @@ def answer(
     inputs: Inputs, options: Options, q_descale: Tensor | None, _device: Device
 ) -> tuple[Tensor, Tensor]:
     """out and the log-sum-exp by the kernel."""
+    inputs = small_in_rows(inputs)
     q, k, v = (x if is_aligned(x) else _copied(x) for x in inputs[:3])
     out = q.new_empty(inputs.out_shape, dtype=DEQUANTISED)
     lse = q.new_empty(inputs.lse_shape, dtype=torch.float32)

@@ -20,7 +20,7 @@ from flash_attn_rocm.reference import operators
 from flash_attn_rocm.reference.codes import is_coded
 from flash_attn_rocm.rewrite import dense_caches
 from flash_attn_rocm.serving import resets
-from flash_attn_rocm.serving.layouts import Device, padded
+from flash_attn_rocm.serving.layouts import Device, in_rows, padded
 from flash_attn_rocm.serving.support import (
     FAILURES,
     NO_GRADIENTS,
@@ -100,6 +100,7 @@ def answer(
     kv_descale: Tensor | None = None,
 ) -> Two:
     """out and the log-sum-exp by the kernel, on a device."""
+    lengths, block_table = (None if x is None else in_rows(x) for x in (lengths, block_table))
     coded = is_coded(kv_cache)
     if coded and not reads_codes(device.arch, DTYPES[q.dtype]):
         inputs = Inputs(q, kv_cache, kv_cache, None, None, None, lengths, None, block_table)
@@ -116,7 +117,7 @@ def answer(
         partial_out = lse.new_empty((plan.splits, *lse.shape, VALUE_DIM))
         partial_lse = lse.new_empty((plan.splits, *lse.shape))
     MLA(
-        rows, keys, lengths, _rows(block_table), kv_descale, out, lse, partial_out, partial_lse,
+        rows, keys, lengths, block_table, kv_descale, out, lse, partial_out, partial_lse,
         options.softmax_scale, is_causal(options),
     )  # fmt: skip
     return out, lse
@@ -148,12 +149,6 @@ def _planned(q: Tensor, capacity: int, num_splits: int, device: Device, *, coded
 def _one_head(kv_cache: Tensor) -> Tensor:
     """A view with a readable stride of the single head, for any given stride."""
     return kv_cache.squeeze(-2).unsqueeze(-2)
-
-
-def _rows(block_table: Tensor | None) -> Tensor | None:
-    if block_table is None or block_table.shape[-1] <= 1 or block_table.stride(-1) == 1:
-        return block_table
-    return block_table.contiguous()
 
 
 def _new(q: Tensor) -> Two:

@@ -6,7 +6,7 @@ from torch import Tensor
 from flash_attn_rocm.arguments.normal_form import Inputs, Options
 from flash_attn_rocm.reference.operators import NAMESPACE
 from flash_attn_rocm.rewrite import dense_caches
-from flash_attn_rocm.serving.layouts import ADDRESS_ALIGNMENT, has_rows
+from flash_attn_rocm.serving.layouts import ADDRESS_ALIGNMENT, in_rows
 
 ALIGNMENT = ADDRESS_ALIGNMENT  # codes of an access
 OP = "widen"  # of kernels
@@ -26,7 +26,7 @@ def widened(inputs: Inputs, options: Options) -> Inputs:
     sizes, used = dense_caches.shape(inputs, options), dense_caches.lengths(inputs)
     k, v = inputs.q.new_empty(sizes), inputs.q.new_empty(sizes)
     WIDEN(
-        _rows(inputs.k), _rows(inputs.v), inputs.k_descale, inputs.v_descale, used, inputs.block_table,
+        in_rows(inputs.k), in_rows(inputs.v), inputs.k_descale, inputs.v_descale, used, inputs.block_table,
         inputs.cache_batch_idx, k, v,
     )  # fmt: skip
     return dense_caches.dense(inputs, k, v, used)
@@ -34,7 +34,7 @@ def widened(inputs: Inputs, options: Options) -> Inputs:
 
 def widened_latent(inputs: Inputs, descale: Tensor | None) -> Tensor:
     """(batch, keys, 1, headdim) of a cache of latent attention, likewise."""
-    q, cache = inputs.q, _rows(inputs.k)
+    q, cache = inputs.q, in_rows(inputs.k)
     copy = q.new_empty((q.shape[0], dense_caches.capacity(inputs), *cache.shape[2:]))
     _widen_one(cache, descale, inputs.seqused_k, inputs.block_table, copy)
     return copy
@@ -42,7 +42,7 @@ def widened_latent(inputs: Inputs, descale: Tensor | None) -> Tensor:
 
 def widened_rows(codes: Tensor, descale: Tensor | None, dtype: torch.dtype) -> Tensor:
     """(batch, rows, heads, headdim) of codes times their descales, each rounded once to ``dtype``."""
-    codes = _rows(codes)
+    codes = in_rows(codes)
     copy = codes.new_empty(codes.shape, dtype=dtype)
     if codes.shape[0]:  # the operator takes no rows of sequences that are not there
         _widen_one(codes, descale, None, None, copy)
@@ -58,8 +58,3 @@ def _widen_one(
     width = -(-head_dim // (2 * step)) * step
     (first, last), (to, to_last) = ((x[..., :width], x[..., head_dim - width :]) for x in (codes, copy))
     WIDEN(first, last, descale, descale, used, table, None, to, to_last)
-
-
-def _rows(cache: Tensor) -> Tensor:
-    """The cache, or a copy whose rows the kernel can read."""
-    return cache if has_rows(cache) else cache.contiguous()

@@ -14,6 +14,7 @@ from flash_attn_rocm.values.paths import REFERENCE, UNEVEN
 
 ADDRESS_ALIGNMENT = LIMITS.alignment * 2  # bytes: kernels' dtypes have 2
 ADDRESS_BITS = ADDRESS_ALIGNMENT - 1  # of an address, 0 if it is aligned
+SMALL = Inputs._fields[3:10]  # alibi_slopes to cache_batch_idx
 
 
 class Device(NamedTuple):
@@ -91,8 +92,7 @@ def readable(inputs: Inputs, layout: Layout) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v = inputs[:3]
     dims = (layout.head_dim, layout.head_dim, layout.v_head_dim)
     if layout.plan.path == REFERENCE and layout.head_dim == 0:
-        q, k, v = (x if has_rows(x) else x.contiguous() for x in (q, k, v))
-        return q, k, v
+        return in_rows(q), in_rows(k), in_rows(v)
     q, k, v = (padded(x, wanted or x.shape[-1]) for x, wanted in zip((q, k, v), dims, strict=True))
     return q, k, v
 
@@ -123,8 +123,22 @@ def _are_aligned(strides: tuple[int, ...], unit: int) -> bool:
 
 
 def has_rows(tensor: Tensor) -> bool:
-    """Whether the kernels for any head dim can read the rows."""
-    return tensor.stride(-1) == 1
+    """Whether the kernels for any head dim can read the rows. The stride of one element is never used."""
+    return tensor.stride(-1) == 1 or tensor.shape[-1] == 1
+
+
+def in_rows(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy whose rows such kernels can read."""
+    return tensor if has_rows(tensor) else tensor.contiguous()
+
+
+def small_in_rows(inputs: Inputs) -> Inputs:
+    """The same call, whose slopes, lengths and indices kernels can read."""
+    small = (inputs.alibi_slopes, *inputs.integers)
+    if all(x is None or has_rows(x) for x in small):
+        return inputs
+    readable = (None if x is None else in_rows(x) for x in small)
+    return inputs._replace(**dict(zip(SMALL, readable, strict=True)))
 
 
 def _plan(

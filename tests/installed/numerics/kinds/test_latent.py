@@ -3,13 +3,9 @@
 import pytest
 import torch
 from flash_attn_rocm import explain, mla_decode
-from flash_attn_rocm.canary import latent as _canary_latent
-from flash_attn_rocm.launch import latent as _latent
-from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.reference import codes as reference
-from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
-from here import ARCH, CODED_LATENT, LATENT
+from here import CODED_LATENT, LATENT
 
 SCALE = 192**-0.5
 SEQUENCES = 2
@@ -93,43 +89,9 @@ def test_codes(target, shown, dtype, head_dim, codes, per_key):
     check(shown, target, f"{codes}, per key {per_key}", kernel, sequences, Rules(right=0))
 
 
-@pytest.mark.divided
-@pytest.mark.parametrize(("dtype", "head_dim"), CODED_LATENT)
-def test_the_check_at_first_use_of_codes(target, dtype, head_dim):
-    """It launches these kernels only, and finds a fault."""
-    family = remembered.Family(ARCH, dtype, head_dim, remembered.CODED)
-    given = (family, _latent.answer, Device(ARCH, 0), target.device)
-    problem, kernels = target.attend(_canary_latent.coded_latent_problem, *given)
-    assert problem == ""
-    assert kernels is None or {*kernels} == {f"fa_mla_8bit_{dtype}_d{head_dim}", f"fa_combine_{dtype}"}
-
-    def zeros(*arguments):
-        return tuple(torch.zeros_like(x) for x in _latent.answer(*arguments))
-
-    wrong, _ = target.attend(_canary_latent.coded_latent_problem, family, zeros, *given[2:])
-    assert wrong.startswith("8 bits, causal, descales of keys: out differs by")
-
-
 @pytest.mark.parametrize(("dtype", "_head_dim"), LATENT[:1])
 def test_what_explain_says(target, dtype, _head_dim):
     q, cache = tensors(target, dtype, 1, 16, 100)
     found = explain(mla_decode, q, cache, num_splits=2)
     assert (bool(found), found.path, found.splits) == (True, "latent", 2)
     assert "100 keys" in found.reason
-
-
-@pytest.mark.divided
-@pytest.mark.parametrize(("dtype", "head_dim"), LATENT)
-def test_the_check_at_first_use(target, dtype, head_dim):
-    """It launches these kernels only, and finds a fault."""
-    family = remembered.Family(ARCH, dtype, head_dim, remembered.LATENT)
-    given = (family, _latent.answer, Device(ARCH, 0), target.device)
-    problem, kernels = target.attend(_canary_latent.latent_problem, *given)
-    assert problem == ""
-    assert kernels is None or {*kernels} == {f"fa_mla_{dtype}_d{head_dim}", f"fa_combine_{dtype}"}
-
-    def zeros(*arguments):
-        return tuple(torch.zeros_like(x) for x in _latent.answer(*arguments))
-
-    wrong, _ = target.attend(_canary_latent.latent_problem, family, zeros, *given[2:])
-    assert wrong.startswith("causal: out differs by")

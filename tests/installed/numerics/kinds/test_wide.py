@@ -11,12 +11,8 @@ from flash_attn_rocm import (
     flash_attn_with_kvcache,
     set_strict,
 )
-from flash_attn_rocm.canary import calls
-from flash_attn_rocm.launch import forward_pass
-from flash_attn_rocm.machine import remembered
-from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
-from here import ARCH, WIDE
+from here import WIDE
 
 CAUSAL = Rules(right=0)
 # Padded to the next kernel's, one element above the others' limit, head dims of known models, and rows of one
@@ -115,20 +111,3 @@ def test_gradients_come_from_the_pytorch_implementation(target, dtype):
     exact = torch.autograd.grad(torch.einsum("bhqk,bkhd->bqhd", weights, several[1]), leaves, dout.double())
     for one, other in zip(found, exact, strict=True):
         assert (one.double() - other).abs().max() <= 8 * torch.finfo(one.dtype).eps * other.abs().max()
-
-
-@pytest.mark.needs(WIDE)
-def test_the_check_at_first_use_launches_nothing_else(target):
-    """It finds a fault."""
-    for dtype, head_dim in WIDE:
-        family = remembered.Family(ARCH, dtype, head_dim)
-        given = (family, forward_pass.answer, Device(ARCH, 0), target.device)
-        problem, kernels = target.attend(calls.attention_problem, *given)
-        assert problem == ""
-        assert kernels is None or {*kernels} == {f"fa_fwd_wide_{dtype}_d{head_dim}", f"fa_combine_{dtype}"}
-
-        def zeros(*arguments):
-            return tuple(torch.zeros_like(x) for x in forward_pass.answer(*arguments))
-
-        wrong, _ = target.attend(calls.attention_problem, family, zeros, *given[2:])
-        assert wrong.startswith("causal: out differs by")

@@ -208,7 +208,7 @@ def test_packed_queries_over_pages_with_one_scale_of_all_as_vllm_calls(rows):
 
 def kvcache(**change):
     q, cache = torch.zeros(2, 1, 4, 64).half(), torch.zeros(2, 32, 2, 64, dtype=torch.float8_e4m3fn)
-    return flash_attn_with_kvcache(**{"q": q, "k_cache": cache, "v_cache": cache} | change)
+    return flash_attn_with_kvcache(**{"q": q, "k_cache": cache, "v_cache": cache.clone()} | change)
 
 
 ONES, OF_KEYS = torch.ones(2, 2), torch.ones(2, 32, 2)

@@ -280,7 +280,20 @@ PAGES = {name: torch.zeros(2, 32, 2, 32).half() for name in ("k_cache", "v_cache
             {"block_table": torch.zeros(2, 1, **INT), "cache_leftpad": torch.zeros(2, **INT)},
             "cache_leftpad: cannot be combined with block_table",
         ),
+        (
+            {"block_table": torch.tensor([[1], [1]], **INT), "cache_seqlens": torch.tensor([4, 3], **INT)}
+            | PAGES,
+            "block_table: expected a place for each new key, got row 4 of page 1 for two",
+        ),
         ({"k": torch.ones(2, 2, 1, 32).half()}, "k: expected shape (2, 2, 2, 32), got (2, 2, 1, 32)"),
+        (
+            dict.fromkeys(("k_cache", "v_cache"), torch.zeros(2, 20, 2, 32).half()),
+            "v_cache: expected memory of its own, because new keys are written, got that of k_cache",
+        ),
+        (
+            {"v_cache": torch.zeros(1, 20, 2, 32).half().expand(2, 20, 2, 32)},
+            "v_cache: expected memory for each element, because new keys are written, got a stride of 0",
+        ),
     ],
 )
 def test_wrong_arguments(change, words):
@@ -291,6 +304,28 @@ def test_more_keys_than_the_block_table_has_pages_for():
     q, table = torch.zeros(2, 1, 2, 32).half(), torch.tensor([[0], [1]], **INT)
     with pytest.raises(RuntimeError, match="expected at most 32 keys, as block_table has pages for, got 33"):
         flash_attn_with_kvcache(q, **PAGES, cache_seqlens=33, block_table=table)
+    lengths = torch.tensor([1, 33], **INT)
+    with pytest.raises(RuntimeError, match="expected at most 32 keys, as block_table has pages for, got 33"):
+        flash_attn_with_kvcache(q, **PAGES, cache_seqlens=lengths, block_table=table)
+
+
+def test_a_number_of_keys_is_checked_by_explain_too():
+    q, cache = torch.zeros(2, 1, 2, 32).half(), torch.zeros(2, 20, 2, 32).half()
+    with pytest.raises(RuntimeError, match="cache_seqlens: expected at most 20 keys, got 21"):
+        explain(flash_attn_with_kvcache, q, cache, cache, cache_seqlens=21)
+
+
+def test_one_memory_for_both_caches_is_refused_in_later_calls_too(host_fwd, kernels_on):
+    """No stored decision depends on addresses."""
+    kernels_on(ARCH)
+    q, new = torch.randn(2, 1, 4, 64).half(), torch.randn(2, 1, 2, 64).half()
+    k_cache, v_cache = torch.zeros(2, 2, 20, 2, 64).half()
+    for _ in range(2):
+        flash_attn_with_kvcache(q, k_cache, v_cache, new, new, cache_seqlens=5)
+    with pytest.raises(FlashAttnArgumentError, match="v_cache: expected memory of its own"):
+        flash_attn_with_kvcache(q, k_cache, k_cache[:], new, new, cache_seqlens=6)
+    assert len(host_fwd) == 2
+    assert (k_cache[:, 6] == 0).all()
 
 
 def test_all_problems_at_once():

@@ -154,7 +154,11 @@ def test_all_that_is_wrong_is_said_at_once():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"cache_seqlens": 41}, "cache_seqlens: expected at most 40 keys, got 41 for sequence 0"),
+        ({"cache_seqlens": 41}, "cache_seqlens: expected at most 40 keys, got 41"),
+        (
+            {"cache_seqlens": torch.tensor([40, 41], dtype=torch.int32)},
+            "cache_seqlens: expected at most 40 keys, got 41 for sequence 1",
+        ),
         (
             {"block_table": torch.tensor([[0, 9]] * 2, dtype=torch.int32)},
             "block_table: expected indices of the cache's blocks, which are below 3, got 9",

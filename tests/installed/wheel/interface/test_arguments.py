@@ -137,7 +137,7 @@ MISLED = {
         ["cu_seqlens: expected at most the number of rows, 5, last, got 9"],
     ),
     "flash_attn_with_kvcache": (
-        lambda: flash_attn_with_kvcache(ROWS[None], ROWS[None], ROWS[None], cache_seqlens=9),
+        lambda: flash_attn_with_kvcache(ROWS[None], ROWS[None], ROWS[None], cache_seqlens=ENDS[2:] + 4),
         ["cache_seqlens: expected at most 5 keys, got 9 for sequence 0"],
     ),
 }

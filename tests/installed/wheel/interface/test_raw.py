@@ -8,7 +8,13 @@ import pytest
 import torch
 from flash_attn import bert_padding, flash_attn_interface
 from flash_attn.layers import rotary
-from flash_attn_rocm import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache, raw
+from flash_attn_rocm import (
+    FlashAttnArgumentError,
+    flash_attn_func,
+    flash_attn_varlen_func,
+    flash_attn_with_kvcache,
+    raw,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
 RULES = (0.2, True, 5, 0, 0.0)  # softmax_scale, is_causal, window_size_left and _right, softcap
@@ -128,6 +134,61 @@ def test_a_generator_raises_an_error(qkv):
         with pytest.raises(RuntimeError, match="gen_: expected None, got Generator") as caught:
             function(*arguments)
         assert "next: pass None, and seed with torch.manual_seed" in str(caught.value)
+
+
+FWD_PLACES = [
+    (lambda q: q.new_empty(4, *q.shape[1:]), "out_: expected shape (2, 5, 4, 64) of torch.float16 on cpu, "),
+    (lambda q: q.to(torch.int32), "got (2, 5, 4, 64) of torch.int32 on cpu"),
+    (lambda q: q[..., 1:], "got (2, 5, 4, 63) of torch.float16 on cpu"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), FWD_PLACES)
+def test_a_place_that_does_not_fit_is_refused(qkv, change, words):
+    """A larger batch got copies, and another dtype got rounded numbers."""
+    q, *cache = qkv
+    (tensors, cut), place = packed(qkv), change(q)
+    calls = {
+        raw.fwd: (q, *cache, place, None, 0.0, *RULES, False),
+        raw.fwd_kvcache: (q, *cache, *[None] * 9, place, *RULES, True, 0),
+    }
+    for function, arguments in calls.items():
+        with pytest.raises(FlashAttnArgumentError, match=rf"^{function.__name__} cannot use") as caught:
+            function(*arguments)
+        assert words in str(caught.value)
+    rules = (8, 8, 0.0, 0.2, False, *RULES[1:], False)
+    with pytest.raises(FlashAttnArgumentError, match=r"^varlen_fwd cannot use(.|\n)*out_: expected shape"):
+        raw.varlen_fwd(*tensors, place.flatten(0, 1)[1:], *cut, *[None] * 4, *rules)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("dout", lambda x: x.float(), "dout: expected shape (2, 5, 4, 64) of torch.float16 on cpu, got "),
+        ("out", lambda x: x[:1], "out: expected shape (2, 5, 4, 64) of torch.float16 on cpu, got (1, 5,"),
+        ("lse", lambda x: x[..., :3], "softmax_lse: expected shape (2, 4, 5) of torch.float32 on cpu, got "),
+        ("lse", lambda x: x.double(), "got (2, 4, 5) of torch.float64 on cpu"),
+        ("dq", lambda x: x.float(), "dq_: expected shape (2, 5, 4, 64) of torch.float16 on cpu, got "),
+        ("dk", lambda x: x[:, :, :1], "dk_: expected shape (2, 7, 2, 64) of torch.float16 on cpu, got "),
+        ("dv", lambda x: x.new_empty(3, 7, 2, 64), "dv_: expected shape (2, 7, 2, 64) of torch.float16 on"),
+    ],
+)
+def test_tensors_of_another_forward_pass_are_refused(qkv, name, change, words):
+    """Some broadcast to NaN."""
+    out, lse, *_ = raw.fwd(*qkv, None, None, 0.0, *RULES, False)
+    given = {"dout": out, "out": out, "lse": lse} | dict(zip(("dq", "dk", "dv"), qkv, strict=True))
+    given[name] = change(given[name].clone())
+    (dout, out, lse, *places), rules = given.values(), (0.0, *RULES, False)
+    with pytest.raises(FlashAttnArgumentError, match=r"^bwd cannot use") as caught:
+        raw.bwd(dout, *qkv, out, lse, *places, None, *rules)
+    assert words in str(caught.value)
+
+
+def test_two_gradients_in_one_place_are_refused(qkv):
+    out, lse, *_ = raw.fwd(*qkv, None, None, 0.0, *RULES, False)
+    place = torch.empty_like(qkv[1])
+    with pytest.raises(FlashAttnArgumentError, match="dv_: expected memory of its own, got that of dk_"):
+        raw.bwd(out, *qkv, out, lse, None, place, place[:], None, 0.0, *RULES, False)
 
 
 @pytest.mark.parametrize("wrong", [-1, 513, True, None])

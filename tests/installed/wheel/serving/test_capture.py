@@ -45,7 +45,7 @@ def calls():
         ),
         "append": (
             ["cache_seqlens"],
-            lambda: flash_attn_with_kvcache(q, cache, cache, q, q, cache_seqlens=ones),
+            lambda: flash_attn_with_kvcache(q, cache, cache.clone(), q, q, cache_seqlens=ones),
         ),
     }
 
@@ -68,11 +68,11 @@ def test_so_is_their_backward_pass(monkeypatch):
 
 
 def test_nothing_was_written_into_the_cache(capturing, monkeypatch):
-    q, cache = torch.randn(1, 1, 2, 32).half(), torch.zeros(1, 16, 2, 32).half()
+    q, caches = torch.randn(1, 1, 2, 32).half(), torch.zeros(2, 1, 16, 2, 32).half()
     with pytest.raises(FlashAttnUnsupportedError):
-        flash_attn_with_kvcache(q, cache, cache, q, q, cache_seqlens=3)
+        flash_attn_with_kvcache(q, *caches, q, q, cache_seqlens=3)
     monkeypatch.undo()
-    assert (cache == 0).all()
+    assert (caches == 0).all()
 
 
 def test_a_dense_call_reads_nothing(capturing):
