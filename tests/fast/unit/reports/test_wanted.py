@@ -56,6 +56,15 @@ def test_those_of_the_repository_are_other_rows_than_todays(arch):
     assert len(stale) <= STALE * len(listed), f"scripts/wheel-builder candidates --arch {arch}: {stale}"
 
 
+def test_the_documents_count_them():
+    rows = ["| arch | kernels with candidates | candidates |", "| --- | --- | --- |"]
+    for arch in sorted(COMMITTED, key=lambda name: int(name.removeprefix("gfx"), 16)):
+        found = [len(own.candidates) for own in read_wanted(CHECKOUT, arch).values() if own.candidates]
+        rows.append(f"| {arch} | {len(found)} | {sum(found)} |")
+    text = (CHECKOUT / "docs/dev/tuning.md").read_text("utf-8")
+    assert "\n".join(["", *rows, ""]) in text, "\n".join(rows)
+
+
 def test_what_is_written_is_read(tmp_path):
     found = {
         KERNEL.name: OfKernel(TODAY, (GOOD, Wanted("waves = 2", 'said "maybe"'))),
