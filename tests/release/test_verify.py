@@ -3,6 +3,7 @@
 import re
 import shutil
 import zipfile
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import cycle, product
@@ -12,6 +13,7 @@ from torch_abi_audit import minimum_version
 
 from tests.conftest import CHECKOUT
 from tests.release.twins import without_other_archs
+from tests.tools.alike import executed_alike
 from tests.tools.made.wheels import write_wheel
 from wheel_builder.audit.rules import TORCH_SHIM
 from wheel_builder.base.errors import VerifyError
@@ -185,6 +187,20 @@ def test_every_reason_explains_a_block(record):
     }
     reasons = parse_reasons((CHECKOUT / REASONS).read_text())
     assert [each.why for each in reasons if each.why not in given] == []
+
+
+def test_no_reason_explains_what_was_executed(record, release, builder, context):
+    """It would hide a block that calls reach. Those marked ``alike`` cannot be told apart by their text."""
+    reasons = parse_reasons((CHECKOUT / REASONS).read_text())
+    texts = disassemble_wheel(release.wheel, builder, store=context.store, log=context.log("disassembly"))
+    found = defaultdict(list)
+    for arch, each in record["archs"].items():
+        for file in sorted(texts.path.glob(f"{arch}-*.s")):
+            for reason, place in executed_alike(file.read_text(), each["coverage"], reasons):
+                found[reason.why].append(f"{arch}: {place}")
+    marked = {each.why for each in reasons if each.alike}
+    assert {why: places[:3] for why, places in found.items() if why not in marked} == {}
+    assert marked <= {*found}
 
 
 def test_the_suite_allows_less_than_reports_from_hardware_may_say(record):

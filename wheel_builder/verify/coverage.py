@@ -26,13 +26,15 @@ SHOWN = 10  # blocks without a reason, by name
 @dataclass(frozen=True)
 class Reason:
     """Why blocks of ``kernels`` (a name pattern) are not executed. They have ``text`` (a regular expression)
-    in ``every`` instruction, or in some, and ``behind`` in the few instructions before them."""
+    in ``every`` instruction, or in some, and ``behind`` in the few instructions before them. Executed blocks
+    may look ``alike``."""
 
     kernels: str
     text: re.Pattern[str]
     why: str
     every: bool = False
     behind: re.Pattern[str] = re.compile("")
+    alike: bool = False
 
     def explains(self, kernel: str, block: Mapping[str, Any]) -> bool:
         found = [bool(self.text.search(line)) for line in block["code"]]
@@ -52,6 +54,7 @@ def parse_reasons(text: str) -> tuple[Reason, ...]:
             row["why"],
             row.get("every", False),
             re.compile(row.get("behind", "")),
+            row.get("alike", False),
         )
         for row in tomllib.loads(text).get("reason", [])
     )
