@@ -2,7 +2,7 @@
 // maximum moves the shift.
 #pragma once
 
-#include "device/arch/device.hpp"
+#include "device/mma/unit.hpp"
 
 namespace fa {
 
@@ -28,6 +28,36 @@ FA_DEVICE float highest_of(const typename Unit::C* s, int column, int lane) {
     own = __builtin_fmaxf(own, s[f / Unit::kRows][element_of<Unit>(f, column)]);
   }
   return across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+}
+
+// Sum of a lane's part of a column, by kChains sums; with Unit::kChecked, `highest` is the largest of these.
+template <class Unit, int kElements, int kChains>
+FA_DEVICE float sum_of_column(const typename Unit::C* p, int column, float& highest) {
+  float chain[kChains];
+#pragma unroll
+  for (int f = 0; f < kElements; ++f) {
+    const float one = p[f / Unit::kRows][element_of<Unit>(f, column)];
+    chain[f % kChains] = f < kChains ? one : chain[f % kChains] + one;
+  }
+  if constexpr (Unit::kChecked != 0) highest = largest_of<kChains>(chain);
+#pragma unroll
+  for (int half = kChains / 2; half > 0; half /= 2) {
+#pragma unroll
+    for (int i = 0; i < half; ++i) chain[i] += chain[i + half];
+  }
+  return chain[0];
+}
+
+// Truncates the elements of the columns with a flag in `cuts`.
+template <class Unit, int kSteps>
+FA_DEVICE void cut_columns(typename Unit::C* p, const bool* cuts) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step)
+#pragma unroll
+    for (int i = 0; i < Unit::kRows * Unit::kColumns; ++i) {
+      const float cut = cut_one<Unit::kCut>(here(p[step][i]));
+      p[step][i] = cuts[i % Unit::kColumns] ? cut : p[step][i];
+    }
 }
 
 template <bool kThere, class Unit>

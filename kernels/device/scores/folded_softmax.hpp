@@ -10,6 +10,9 @@
 // A large shift (`is_far_at`) is so coarse that the P of the maximum is off. P is truncated on its way to O
 // but exact in the sum, so this could change a 16-bit output. Therefore the truncated P are summed then. With
 // a small shift this would make the log-sum-exp too inaccurate.
+//
+// Beyond kHuge the rounding of products that start from a shift would be large exponents. So such a column's
+// products start from 0, its shift is 0, floor is its maximum, and it computes its maximum in each tile.
 #pragma once
 
 #include "device/masks/late_mask.hpp"
@@ -35,7 +38,10 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   static constexpr int kElements = kSteps * Unit::kRows;  // per column
   static constexpr float kNone = -__builtin_inff();
   static constexpr bool kChecks = Unit::kChecked != 0;  // P is rounded more coarsely than by any shift
+  static constexpr bool kKeepsHuge = kStartsShifted && !kChecks && !kCounts && !kFarBelow;
+  static constexpr bool kFirstAlone = kDualIssue || kFarBelow || kTogether;  // raised before exponents
   static constexpr float kFar = 1024;  // with larger shifts, truncated P are summed; error below it: 2^-13
+  static constexpr float kHuge = 65536;  // products start from smaller shifts; error below it: 2^-8
   static constexpr float kBelow = 64;  // larger shifts are apart with kFarBelow; error below it: 2^-17
 
   float c;
@@ -44,7 +50,8 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   float floor[kColumns];  // a higher maximum moves the shift: 0, with kChecks gain, or -inf before the first
                           // key
   float sum[kColumns];
-  int unseen;  // non-zero before the first visible key of any column; wave-uniform
+  int unseen;    // non-zero before the first visible key of any column; wave-uniform
+  int huge = 0;  // with kFirstAlone, likewise, if a column's products start from 0
   typename Flags::Held far = {};
 
   FA_DEVICE explicit FoldedSoftmax(float c) : c(uniform(c)), gain(0), shift{}, unseen(1) {
@@ -74,7 +81,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
     mask();
     C p[kSteps];
     float added[kColumns];
-    if (unseen != 0) raise<kOut, kDualIssue || kFarBelow || kTogether>(s, o, lane, late);
+    if (unseen != 0) raise<kOut, kFirstAlone>(s, o, lane, late);
     const float highest = exponentiate(s, p, added, late);
     if constexpr (kFarBelow) {
       if (any_lane<Unit::kWave>(!(highest <= uniform(this->highest)))) {
@@ -84,7 +91,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
         }
         if (this->drops()) Dropout<Unit, kSteps * Unit::kM>::apply(p, kept());
       }
-    } else if (any_lane<Unit::kWave>(highest > Unit::kHighest)) {
+    } else if (must_raise(highest)) {
       raise<kOut, false>(s, o, lane);
       exponentiate(s, p, added, late);
     }
@@ -94,11 +101,13 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
     for (int step = 0; step < kSteps; ++step) s[step] = p[step];
   }
 
-  // Sums over whole columns, in every lane of the column. Afterwards all sums are of P before truncation.
+  // Sums over whole columns, in every lane of the column. Afterwards all sums are of P before truncation, and
+  // shifts are whole.
   FA_DEVICE void join_sums(int lane) {
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       sum[column] = across_lanes<Unit::kPeers>(sum[column], lane, [](float a, float b) { return a + b; });
+      if (kKeepsHuge) shift[column] -= sum[column] == 0 ? 0 : floor[column];
     }
     if (Flags::any(far)) {
 #pragma unroll
@@ -125,6 +134,11 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   }
 
  private:
+  FA_DEVICE bool must_raise(float highest) const {
+    if constexpr (!kKeepsHuge || !kFirstAlone) return any_lane<Unit::kWave>(highest > Unit::kHighest);
+    return (any_bit(lanes_with<Unit::kWave>(highest > Unit::kHighest)) | huge) != 0;
+  }
+
   FA_DEVICE bool is_far_at(float shift) const { return !kChecks && !(__builtin_fabsf(shift * c) <= kFar); }
 
   FA_DEVICE static int element(int f, int column) { return element_of<Unit>(f, column); }
@@ -134,13 +148,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
     bool cuts[kColumns];
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) cuts[column] = Flags::at(far, column);
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step)
-#pragma unroll
-      for (int i = 0; i < Unit::kRows * kColumns; ++i) {
-        const float cut = cut_one<Unit::kCut>(here(p[step][i]));
-        p[step][i] = cuts[i % kColumns] ? cut : p[step][i];
-      }
+    cut_columns<Unit, kSteps>(p, cuts);
   }
 
   // Products, then exponentials, then sums: in pairs of one kind. Returns the sum that must not be too high.
@@ -167,21 +175,8 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
     __builtin_amdgcn_sched_barrier(0);
     float highest = 0;
 #pragma unroll
-    for (int column = 0; column < kColumns; ++column) {
-      float chain[kChains];
-#pragma unroll
-      for (int f = 0; f < kElements; ++f) {
-        const float one = p[f / Unit::kRows][element(f, column)];
-        chain[f % kChains] = f < kChains ? one : chain[f % kChains] + one;
-      }
-      if constexpr (kChecks) highest = largest_of<kChains>(chain);
-#pragma unroll
-      for (int half = kChains / 2; half > 0; half /= 2) {
-#pragma unroll
-        for (int i = 0; i < half; ++i) chain[i] += chain[i + half];
-      }
-      added[column] = chain[0];
-    }
+    for (int column = 0; column < kColumns; ++column)
+      added[column] = sum_of_column<Unit, kElements, kChains>(p, column, highest);
     return kChecks ? highest : largest_of<kColumns>(added);
   }
 
@@ -224,14 +219,14 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   }
 
   // Moves the shift to the maximum if this is above the floor, and corrects s, O and the sum. kFirst: only
-  // columns without a key so far, with O and sum still 0.
+  // columns without a key so far, with O and sum still 0. Scores of huge ones are left to the next raise.
   template <int kOut, bool kFirst, class Late = NoLateMask<Unit>>
   FA_DEVICE void raise(C* s, C* o, int lane, const Late& late = {}) {
     late.hide(s);
     if constexpr (kFarBelow) return raise_from_below<kOut, kFirst>(s, o, lane);
     C moved, factors;
     bool correct = false;
-    LaneMask<Unit::kWave> blind = 0;
+    LaneMask<Unit::kWave> blind = 0, from_zero = 0;
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       const float highest = highest_of<Unit, kElements>(s, column, lane);
@@ -239,20 +234,27 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
       const bool above = (kStartsShifted ? highest : highest + shift[column]) > floor[column];
       const bool rises = kFirst ? first && above : above;
       const float next = kStartsShifted ? shift[column] + (gain - highest) : gain - highest;
-      float to = rises ? next : shift[column];
-      float by = to - shift[column];
+      const float was = kKeepsHuge && !first && floor[column] != 0 ? -floor[column] : shift[column];
+      const float whole = rises ? next : was;
+      const bool is_huge = kKeepsHuge && !(__builtin_fabsf(whole * c) <= kHuge);
+      float to = is_huge ? 0 : whole;
+      float by = is_huge && kFirst ? 0 : is_huge && rises ? gain - highest : whole - shift[column];
       if constexpr (kChecks || kCounts) raise_exactly<Unit>(shift[column], highest, gain, rises, to, by);
       // Sum and O are still 0 at the first key; exp2 could overflow there, and 0 * inf is NaN.
-      const float factor = !kFirst && rises && !first ? __builtin_amdgcn_exp2f(by * c) : 1;
+      const float moves = kKeepsHuge ? whole - was : by;
+      const float factor = !kFirst && rises && !first ? __builtin_amdgcn_exp2f(moves * c) : 1;
       correct |= rises && !first;
       blind |= lanes_with<Unit::kWave>(first) & ~lanes_with<Unit::kWave>(above);
-      const bool was_far = Flags::at(far, column), is_now = is_far_at(to);
+      if (kKeepsHuge) from_zero |= lanes_with<Unit::kWave>(is_huge);
+      const bool was_far = Flags::at(far, column), is_now = is_far_at(kKeepsHuge ? whole : to);
       if (!kFirst) sum[column] *= factor * (was_far == is_now ? 1 : is_now ? 1 / Unit::kGain : Unit::kGain);
-      if (rises) floor[column] = kChecks ? gain : 0;
+      if (rises) floor[column] = kChecks ? gain : is_huge ? -whole : 0;
       Flags::set(far, column, is_now);
       set_column(column, by, to, factor, moved, factors);
       Flags::settle(far, blind, floor[column], sum[column]);
     }
+    if (kKeepsHuge && kFirstAlone) huge = any_bit(from_zero);
+    if (kKeepsHuge && !kFirstAlone) blind |= from_zero;
     move<kOut, !kFirst>(s, o, moved, factors, blind, correct);
   }
 
@@ -274,7 +276,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
       const float moves = kFirst ? whole - was : by;
       const float factor = rises && !first ? __builtin_amdgcn_exp2f(moves * c) : 1;
       correct |= rises && !first;
-      const bool is_below = whole * c > kBelow;
+      const bool is_below = __builtin_fabsf(whole * c + (kHuge - kBelow) / 2) > (kHuge + kBelow) / 2;
       blind |= lanes_with<Unit::kWave>(first) & ~lanes_with<Unit::kWave>(above);
       blind |= lanes_with<Unit::kWave>(is_below);
       const bool was_far = Flags::at(far, column), is_now = is_far_at(whole);
