@@ -18,53 +18,22 @@
 namespace fa {
 
 // The elements of the slice of Q: V's part, then the rest.
-template <class B, class Rows>
+template <class B>
 struct SlicedRows {
-  Rows rows;
-  int values, rest;  // start of each
+  PackedView rows;
+  const B& block;
 
   template <class T>
   FA_DEVICE T read(int row, int byte) const {
-    constexpr int kValueBytes = B::kSliceValues * 2;
-    // Over codes, pairs of runs are neighbours (memory/codes/own_slice.hpp).
-    const int place = B::kCoded ? (byte & ~48) | (byte & 16) << 1 | (byte & 32) >> 1 : byte;
-    return rows.template read<T>(row, byte < kValueBytes ? values + place : rest + byte - kValueBytes);
+    return rows.template read<T>(row, block.query_byte(byte));
   }
 };
 
-// Replaces CodedScores in kernels without codes.
 template <class B>
-struct PlainLatentScores {
-  FA_DEVICE PlainLatentScores(const B&, int) {}
-  FA_DEVICE void begin(typename B::Convert&) const {}
-};
-
-template <class B>
-using LatentScores = Choice<B::kCoded, CodedScores<B>, PlainLatentScores<B>>;
-
-template <class B>
-FA_DEVICE typename B::Q load_latent_query(const B& block, const LatentScores<B>& scores, int block_row,
-                                          typename B::Convert& convert) {
-  if constexpr (B::kCoded) {
-    const SlicedRows<B, typename LatentScores<B>::Query> slice{
-        scores.queries(block_row), block.slice() * B::kSliceValues * 2,
-        (B::kHeadDim + block.slice() * B::kSliceRest) * 2};
-    return typename B::Q(block.wave_lds, slice, QuerySign(scores.scale()), convert, block.lane);
-  } else {
-    const FwdParams& params = block.params;
-    const char* const base = static_cast<const char*>(params.q) + block.batch * params.q_batch * 2;
-    const PackedView rows{base, params.q_row * 2, params.q_head * 2, block.group, block_row, block.rows()};
-    const SlicedRows<B, PackedView> slice{rows, block.slice() * B::kSliceValues * 2,
-                                          (B::kHeadDim + block.slice() * B::kSliceRest) * 2};
-    return typename B::Q(block.wave_lds, slice, QuerySign(params.scale), convert, block.lane);
-  }
-}
-
-// softmax_scale of products. `scale`: of the call.
-template <class B>
-FA_DEVICE float latent_scale(float scale, [[maybe_unused]] const LatentScores<B>& scores) {
-  if constexpr (B::kCoded) return scores.scale();
-  return scale;
+FA_DEVICE PackedView latent_queries(const B& block, int block_row) {
+  const FwdParams& params = block.params;
+  const char* const base = static_cast<const char*>(params.q) + block.batch * params.q_batch * 2;
+  return {base, params.q_row * 2, params.q_head * 2, block.group, block_row, block.rows()};
 }
 
 // K of one sequence in memory. A thread loads its pieces, one tile after another. Pages are looked up a tile
@@ -78,15 +47,13 @@ struct LatentKeys {
   HeadRows rows;
   uint32_t page = 0;  // of the next tile, as in the table
 
-  FA_DEVICE LatentKeys(const B& block, const typename B::Convert& how, int first, int end)
+  FA_DEVICE LatentKeys(const B& block, const typename B::Convert& how, int end)
       : block(block),
         how(how),
         // clang 21 would place the stride in vector registers, where pages want it, and cannot move it back.
         rows{static_cast<const char*>(block.params.k) +
                  (paged() ? 0 : block.batch * block.params.k_batch * B::kElementBytes),
-             uniform(static_cast<int>(block.params.k_row * B::kElementBytes)), end} {
-    if (paged()) page = view(first).look_up(Stage::row_of(block.thread));
-  }
+             uniform(static_cast<int>(block.params.k_row * B::kElementBytes)), end} {}
 
   FA_DEVICE bool paged() const { return block.params.block_table != nullptr; }
 
@@ -101,6 +68,25 @@ struct LatentKeys {
     if constexpr (B::kCoded) {
       if (how.per_key(false)) load_descales(stage, first);
     }
+  }
+
+  FA_DEVICE void look_up(int first) { page = view(first).look_up(Stage::row_of(block.thread)); }
+
+  // The first tile, with the same loads for all calls: no load in flight is waited for. Without keys it is
+  // the row `instead`.
+  FA_DEVICE void load_first(Stage& stage, int first, const char* instead) {
+    RowAt from{instead};
+    if (first < rows.rows) {
+      const int row = Stage::row_of(block.thread);
+      from.at = view(first).at({rows.base, 0}, row);
+      if (paged()) {
+        look_up(first);
+        from.at = view(first).at(view(first).group(row, page), row);
+        look_up(first + B::kKeys);
+      }
+      if (how.per_key(false)) load_descales(stage, first);
+    }
+    stage.load(from, {}, block.thread);
   }
 
  private:
@@ -134,17 +120,12 @@ struct LatentKeys {
 template <class B>
 struct LatentRows {
   int first;
-  LatentScores<B> scores;
   typename B::Q query;
   typename B::Softmax softmax;
   typename B::Out o;
 
-  FA_DEVICE LatentRows(const B& block, int first, float scale, typename B::Convert& convert)
-      : first(first),
-        scores(block, first),
-        query(load_latent_query(block, scores, first, convert)),
-        softmax(factor_of(latent_scale<B>(scale, scores))) {
-    scores.begin(convert);
+  FA_DEVICE LatentRows(int first, const typename B::Q& query, float scale)
+      : first(first), query(query), softmax(factor_of(scale)) {
     clear<B>(o);
   }
 
@@ -188,11 +169,16 @@ FA_DEVICE void attend_latent(const B& block, int block_row) {
   using Unit = typename B::Unit;
   const typename B::Tiles tiles = block.tiles(block_row, kUsed * Unit::kN);
   typename B::Convert convert;
-  Few<LatentRows<B>, kUsed> rows(
-      [&](int c) { return LatentRows<B>(block, block_row + c * Unit::kN, block.params.scale, convert); });
+  Few<LatentRows<B>, kUsed> rows([&](int c) {
+    const int first = block_row + c * Unit::kN;
+    const SlicedRows<B> slice{latent_queries(block, first), block};
+    const QuerySign sign(block.params.scale);
+    return LatentRows<B>(first, {block.wave_lds, slice, sign, convert, block.lane}, block.params.scale);
+  });
   if (tiles.begin < tiles.end) {
-    LatentKeys<B> k(block, convert, tiles.begin, tiles.end);
+    LatentKeys<B> k(block, convert, tiles.end);
     typename B::Keys next;
+    if (k.paged()) k.look_up(tiles.begin);
     k.load(next, tiles.begin);
 #pragma unroll
     for (int c = 0; c < kUsed; ++c) rows[c].query.wait();

@@ -5,80 +5,112 @@
 #pragma once
 
 #include "device/cache/mla.hpp"
+#include "device/memory/codes/held_query.hpp"
 
 namespace fa {
 
-// S^T += K * Q^T of a wave's slice.
+// O as StoredRows has its elements: neighbours in head_dim are in different steps. The order of unpacked
+// codes decides which: elements 1 and 2 of four change places.
 template <class B>
-FA_DEVICE void add_slice(const typename B::Keys& own, const typename B::Convert& codes,
-                         const typename B::Q& query, typename B::Scores& s) {
-  typename B::Unit::A keys[B::Keys::kSteps];
-  codes.unpacking([&](const auto& unpack) {
-#pragma unroll
-    for (int i = 0; i < B::Keys::kSteps; ++i) keys[i] = own.key_operand(unpack, i);
-  });
-#pragma unroll
-  for (int i = 0; i < B::Keys::kSteps; ++i) B::Unit::multiply(s[0], keys[i], query.operand(i));
-}
-
-// O as StoredRows has its elements: neighbours in head_dim are in different steps.
-template <class B>
-FA_DEVICE void in_stored_order(typename B::Out& o) {
+FA_DEVICE void in_stored_order(typename B::Out& o, const CodeOrder& order) {
   typename B::Out stored;
 #pragma unroll
   for (int step = 0; step < B::kOutSteps; ++step) B::Unit::settle(o[step]);
 #pragma unroll
   for (int f = 0; f < B::kOutSteps * B::Unit::kRows; ++f) {
-    stored[f / B::Unit::kRows][f % B::Unit::kRows] = o[f % B::kOutSteps][f / B::kOutSteps];
+    const int step = f % B::kOutSteps, row = f / B::kOutSteps;
+    const bool other = B::kConverts && order.neighbours && (step == 1 || step == 2);
+    stored[f / B::Unit::kRows][f % B::Unit::kRows] = other ? o[3 - step][row] : o[step][row];
   }
 #pragma unroll
   for (int step = 0; step < B::kOutSteps; ++step) o[step] = stored[step];
 }
 
-// Computes and stores the rows from block_row on.
+// The largest of all waves' numbers, through LDS.
+template <class B>
+FA_DEVICE float largest_of_waves(const B& block, float own) {
+  using Floats = __attribute__((address_space(3))) float*;
+  const Floats all = (Floats)block.v_tile;
+  all[block.wave] = own;
+  workgroup_barrier();
+  float most = own;
+#pragma unroll
+  for (int i = 1; i < B::kSlices; ++i) most = __builtin_fmaxf(most, all[block.wave ^ i]);
+  workgroup_barrier();  // before the tiles come
+  return most;
+}
+
+template <class B>
+using SliceQuery = HeldQuery<typename B::Unit, B::kDType, B::Q::kSteps>;
+
+template <class B, class Scores>
+FA_DEVICE LatentRows<B> latent_rows(int block_row, const SliceQuery<B>& held, const Scores& scores) {
+  typename B::Q query;
+  query.held.fill(QuerySign(scores.scale()), [&](int i) { return held.operand(i, scores.codes->order()); });
+  return LatentRows<B>(block_row, query, scores.scale());
+}
+
+// Computes and stores the rows from block_row on. The first codes are in flight while Q is converted.
 template <class B>
 FA_DEVICE void attend_codes(const B& block, int block_row) {
-  using Values = typename B::Keys::Values;
   const typename B::Tiles tiles = block.tiles(block_row, B::Unit::kN);
   typename B::Convert codes;
-  LatentRows<B> rows(block, block_row, block.params.scale, codes);
+  codes.begin(coded_params(block.params));
+  SliceQuery<B> held(latent_queries(block, block_row), block.lane,
+                     [&](int byte) { return block.query_byte(byte); });
+  LatentKeys<B> k(block, codes, tiles.end);
+  typename B::Keys next;
+  k.load_first(next, tiles.begin, latent_queries(block, block_row).base);
+  held.fit_words(block.lane, [&](float own) { return largest_of_waves(block, own); });
+  CodedScores<B, SliceQuery<B>> scores(block, held);
+  scores.codes = &codes;
+  LatentRows<B> rows = latent_rows<B>(block_row, held, scores);
   if (tiles.begin < tiles.end) {
-    LatentKeys<B> k(block, codes, tiles.begin, tiles.end);
-    typename B::Keys next;
-    k.load(next, tiles.begin);
-    rows.query.wait();
     const typename B::P::Place place(block.wave_lds, block.lane);
     const ScoreParts<B, B::kPartsApart> parts(block.parts(), block);
     for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
       const typename B::Keys own = next.moved();
-      if (codes.per_key(false)) codes.of_keys = codes.of_values = own.descales;
+      if (codes.per_key(false)) codes.of_keys = codes.of_values = next.descales.now();
       next.descales.forget();
       k.load(next, first + B::kKeys);
+      typename B::Keys::Operands keys;
       typename B::Scores s;
       rows.softmax.begin(s);
-      add_slice<B>(own, codes, rows.query, s);
+      constexpr int kLast = B::Keys::kSteps - 1;
       wave_barrier();  // V of the tile before has been read
+      codes.unpacking([&](const auto& unpack) {
+        // LLVM 22 counts one wait state too few after products on the way from one branch into another, which
+        // is never taken.
+        asm volatile("s_nop 0");
+        __builtin_amdgcn_sched_barrier(0);
+#pragma unroll
+        for (int n = 0; n < kLast; ++n) {
+          const int i = (n + kLast / 2) % kLast;
+          keys.of[i] = own.operand(unpack, i);
+          B::Unit::multiply(s[0], keys.of[i], rows.query.operand(i));
+          if (i == kLast - 1) keys.store_values(block.k_tile, block.lane, 1);
+        }
+        keys.of[kLast] = own.operand(unpack, kLast);
+      });
+      B::Unit::multiply(s[0], keys.of[kLast], rows.query.operand(kLast));
       parts.write(s);
       workgroup_barrier();
       parts.add(s);
       workgroup_barrier();
-      own.store_values(block.k_tile, block.lane);
+      keys.store_values(block.k_tile, block.lane, 0);
       wave_barrier();
-      Values values;
-      values.load(typename B::Keys::Stored{block.k_tile}, block.lane);
-      rows.scores.descale(s);
+      typename B::Keys::Values values;
+      values.load(block.k_tile, block.lane);
+      scores.descale(s);
       rows.softmax.template update<B::kOutSteps>(s, rows.o, block.lane, tiles.hidden(first), [&] {
         if (tiles.hidden(first) < 0) mask_end(block, mask_of(block), s, first, rows.first);
       });
-      rows.scores.weigh(s, rows.o);
+      scores.weigh(s, rows.o);
       const typename B::P p(place, s);
-      const typename Values::Turned turned = values.turned();
-      typename Values::Operands operands;
-      codes.unpacking([&](const auto& unpack) { turned.unpack(unpack, operands); });
-      operands.multiply(rows.o, p);
+      values.operands().multiply(rows.o, p);
     }
-    rows.scores.finish(rows.o);
-    in_stored_order<B>(rows.o);
+    scores.finish(rows.o);
+    in_stored_order<B>(rows.o, codes.order());
   }
   store_rows(block, rows.first, rows.o, rows.softmax);
 }

@@ -73,7 +73,9 @@ struct MlaBlock {
   static constexpr int kStoredSteps = kOutSteps;
   using Stored = Out;
   using StoredRows = Choice<kCoded, OwnRows<Unit, kOutSteps>, Unit>;
-  using Convert = typename ConvertOf<false, kCoded, kWholeCodes, Descales>::Type;
+  static constexpr bool kConverts = kCoded && kTraits.fp8_k == 64;
+  using Convert = Choice<kConverts, Codes<kWholeCodes, Descales, true>,
+                         typename ConvertOf<false, kCoded, kWholeCodes, Descales>::Type>;
 
   // LDS: each wave's rows of K, V^T, the parts of scores of two tiles (so a tile needs one barrier), and each
   // wave's Q and P. If this is too much, a wave has one place for its rows of K, then its parts of scores,
@@ -122,10 +124,12 @@ struct MlaBlock {
         wave_lds(lds + kLdsBytes - (kSlices - wave) * kWaveLds) {}
 
   FA_DEVICE int slice() const { return wave; }
-  // Where a byte of the wave's slice of Q is in the row.
+  // Where a byte of the wave's slice of Q is in the row. Over codes, pairs of runs are neighbours
+  // (memory/codes/own_slice.hpp).
   FA_DEVICE int query_byte(int byte) const {
     constexpr int kValueBytes = kSliceValues * 2;
-    return byte < kValueBytes ? slice() * kValueBytes + byte
+    const int place = kCoded ? (byte & ~48) | (byte & 16) << 1 | (byte & 32) >> 1 : byte;
+    return byte < kValueBytes ? slice() * kValueBytes + place
                               : (kHeadDim + slice() * kSliceRest) * 2 + byte - kValueBytes;
   }
   FA_DEVICE int first_out_step() const { return wave * kOutSteps; }

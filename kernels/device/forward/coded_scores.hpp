@@ -9,7 +9,7 @@
 
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/source.hpp"
-#include "device/memory/codes.hpp"
+#include "device/memory/codes/coded_query.hpp"
 
 namespace fa {
 
@@ -136,16 +136,17 @@ struct PlainScores {
   FA_DEVICE void finish(typename B::Out&) const {}
 };
 
-// Latent attention: each wave has a slice of head_dim.
 template <class B>
-inline constexpr bool kSliced = B::kKeyDim != B::kHeadDim;
-
-template <class B>
-struct CodedScores {
+struct CodedQueryOf {
   using Unit = typename B::Unit;
   static constexpr bool kRowInOneLane = Unit::run_begin(Unit::kWave - 1) == 0;
-  using Query =
-      CodedQuery<Unit, B::kDType, B::kKeyDim / B::kSlices, B::kOwnKeys && Unit::kRun == 8 && !kRowInOneLane>;
+  using Type = CodedQuery<Unit, B::kDType, B::kHeadDim, B::kOwnKeys && Unit::kRun == 8 && !kRowInOneLane>;
+};
+
+// `Query` has a power of two for queries of bf16.
+template <class B, class Query = typename CodedQueryOf<B>::Type>
+struct CodedScores {
+  using Unit = typename B::Unit;
   static_assert(B::kConfig.schedule == Schedule::two_stages || B::kOwnKeys,
                 "tiles.toml: V's descales come with K's");
 
@@ -157,11 +158,10 @@ struct CodedScores {
   float most;       // 2^-100 before the first key; in a vector register
 
   FA_DEVICE CodedScores(const B& block, int wave_row)
-      : block(block),
-        query(
-            packed_queries(block, wave_row), block.lane, [&](int unit) { return byte_of(block, unit); },
-            [&](float own) { return largest_of_waves(block, own); }),
-        most(here(0x1p-100f)) {
+      : CodedScores(block, Query(packed_queries(block, wave_row), block.lane)) {}
+
+  FA_DEVICE CodedScores(const B& block, const Query& query)
+      : block(block), query(query), most(here(0x1p-100f)) {
     const CodedParams& p = coded_params(block.params);
     const float of_k = p.per_key != 0 ? 1 : DescalesOf::keys(p).of_head(block);
     of_scores = uniform(p.fwd.scale * of_k * (B::Convert::unit(p.format) * query.inverse));
@@ -222,25 +222,6 @@ struct CodedScores {
   }
 
  private:
-  // The place of 8 elements of Q that a wave looks at.
-  FA_DEVICE static int byte_of([[maybe_unused]] const B& block, int unit) {
-    if constexpr (kSliced<B>) return block.query_byte(unit * 16);
-    return unit * 16;
-  }
-
-  FA_DEVICE static float largest_of_waves([[maybe_unused]] const B& block, float own) {
-    if constexpr (!kSliced<B>) return own;
-    using Floats = __attribute__((address_space(3))) float*;
-    const Floats all = (Floats)block.v_tile;
-    all[block.wave] = own;
-    workgroup_barrier();
-    float most = own;
-#pragma unroll
-    for (int i = 1; i < B::kSlices; ++i) most = __builtin_fmaxf(most, all[block.wave ^ i]);
-    workgroup_barrier();  // before the tiles come
-    return most;
-  }
-
   // Of a power of two, exactly.
   FA_DEVICE static float inverse_of(float power) {
     return __builtin_bit_cast(float, 0x7f000000 - __builtin_bit_cast(uint32_t, power));

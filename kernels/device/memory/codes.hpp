@@ -73,6 +73,32 @@ struct IntegerCodes {
   }
 };
 
+// Codes of e4m3fn by v_cvt_scalef32: two neighbours at once, as the same numbers.
+struct ConvertedCodes {
+  template <class Codes>
+  FA_DEVICE typename Unpacked<Codes>::Type operator()(Codes codes) const {
+    typename Unpacked<Codes>::Type words;
+#pragma unroll
+    for (unsigned i = 0; i < sizeof(Codes) / 4; ++i) {
+      words[i * 2] = pair<false>(codes[i]);
+      words[i * 2 + 1] = pair<true>(codes[i]);
+    }
+    return words;
+  }
+
+ private:
+  template <bool kHigh>
+  FA_DEVICE static uint32_t pair(uint32_t bytes) {
+    return __builtin_bit_cast(uint32_t, __builtin_amdgcn_cvt_scalef32_pk_f16_fp8(bytes, 0x1p-8f, kHigh));
+  }
+};
+
+// The order of elements in words of four unpacked codes, as v_perm makes it of two words in order.
+struct CodeOrder {
+  uint32_t low, high;
+  bool neighbours;
+};
+
 // A tile's descales, if each key has one: lanes of a wave have them so a lane gets those of its scores from
 // lanes of its own half. `from_lane` swizzles numbers of neighbouring lanes.
 template <class Layout, int kKeys>
@@ -135,10 +161,12 @@ struct KeyDescales {
 };
 
 // How a call's codes are read. Wave-uniform, except descales: of the tile in LDS. Conditions are bits of one
-// scalar register, tested where they are used.
-template <bool kWhole, class Descales>
+// scalar register, tested where they are used. kConverts: e4m3fn is unpacked by ConvertedCodes, in its own
+// order.
+template <bool kWhole, class Descales, bool kConverts = false>
 struct Codes {
-  static constexpr int kIntegers = 1, kPerKey = 2, kPerKeyOfValues = 4, kWide = 8, kPaged = 16;
+  static constexpr int kIntegers = 1, kPerKey = 2, kPerKeyOfValues = 4, kWide = 8, kPaged = 16,
+                       kConverted = 32;
 
   int flags;
   Descales of_keys, of_values;
@@ -148,7 +176,8 @@ struct Codes {
     const auto is = static_cast<CodeFormat>(p.format);
     flags =
         uniform((is == CodeFormat::int8 ? kIntegers : 0) | (is == CodeFormat::e5m2 ? kWide : 0) |
-                (k ? kPerKey : 0) | (v ? kPerKeyOfValues : 0) | (p.fwd.block_table != nullptr ? kPaged : 0));
+                (k ? kPerKey : 0) | (v ? kPerKeyOfValues : 0) | (p.fwd.block_table != nullptr ? kPaged : 0) |
+                (kConverts && is == CodeFormat::e4m3fn ? kConverted : 0));
   }
 
   // The value of 1 as an unpacked code.
@@ -167,11 +196,17 @@ struct Codes {
   // Calls `action` with what unpacks codes of the call's format.
   template <class Action>
   FA_DEVICE void unpacking(const Action& action) const {
-    if (integers()) {
+    if (kConverts && has(kConverted)) {
+      action(ConvertedCodes{});
+    } else if (integers()) {
       action(IntegerCodes{});
     } else {
       action(floats());
     }
+  }
+  FA_DEVICE CodeOrder order() const {
+    const bool neighbours = kConverts && has(kConverted);
+    return {neighbours ? 0x03020100u : 0x05040100u, neighbours ? 0x07060504u : 0x07060302u, neighbours};
   }
   FA_DEVICE bool per_key(bool of_values) const { return has(of_values ? kPerKeyOfValues : kPerKey); }
 
@@ -197,80 +232,6 @@ struct CodedStage : Stage {
       const FloatCodes<kWhole> unpack = codes.floats();
       Stage::store(tile, unpack, thread);
     }
-  }
-};
-
-// Queries of fp16 or bf16 as operand B of a product with codes: fp16, in the order of unpacked codes.
-//
-// bf16 is multiplied by a power of two, so the step's largest finite magnitude is in [2^14, 2^15) if it was
-// at least 2^-63. This is exact for elements from 2^-31 of it on (2^-21 where subnormals count as zero).
-// Smaller ones lose less than 2^-38 of it (2^-28), so every score errs by less than this share of the largest
-// one possible in the step's rows. If all are below 2^-63, they lose less than 2^-71 (2^-61).
-//
-// kPairs: steps 2i and 2i + 1 have the two halves of a lane's 16 neighbours (memory/own_codes.hpp). kHeadDim:
-// elements of a row that a wave looks at, 8 at `place(i)` in bytes. `join` makes all waves' largest of
-// theirs.
-template <class Unit, DType kDType, int kHeadDim, bool kPairs>
-struct CodedQuery {
-  static constexpr int kSharers = Unit::kWave / Unit::kN;  // lanes that read a row
-  static_assert(kSharers == 2 || kSharers == 4 || (kSharers == 8 && !kPairs));
-  static constexpr int kLanes = (kSharers - 1) * 16,
-                       kStep = kSharers * 16;  // bits of a byte's place in a row
-  static constexpr int kShift = kSharers / 2;
-
-  PackedView view;
-  float power, inverse;
-
-  template <class Place, class Join>
-  FA_DEVICE CodedQuery(const PackedView& view, int lane, const Place& place, const Join& join)
-      : view(view), power(1), inverse(1) {
-    if constexpr (kDType == DType::bf16) {
-      // Magnitudes plus 0x80: those of inf and NaN are negative.
-      i16x2 most = {0x80, 0x80};
-      // The two loops of a kernel without matrix instructions come close to 64 KiB.
-      constexpr int kTogether = Unit::kColumns > 1 ? 2 : 8;
-#pragma unroll kTogether
-      for (int i = 0; i < kHeadDim / (8 * kSharers); ++i) {
-        const u32x4 words = view.template read<u32x4>(lane % Unit::kN, place(i * kSharers + lane / Unit::kN));
-#pragma unroll
-        for (int word = 0; word < 4; ++word) {
-          const uint32_t pair = words[word] & 0x7fff7fff;
-          most =
-              __builtin_elementwise_max(most, __builtin_bit_cast(i16x2, pair) + static_cast<int16_t>(0x80));
-        }
-      }
-      const float own = static_cast<float>(most.x > most.y ? most.x : most.y);
-      const float all =
-          across_lanes<Unit::kWave - 1>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
-      const int exponent = (uniform(static_cast<int>(join(all))) >> 7) - 1;
-      // 2^47 if all elements are next to 0: with a higher power and a small descale of K, the softmax's
-      // reciprocal of the scale was inf.
-      const int biased = exponent < 64 ? 174 : 268 - exponent;
-      power = __builtin_bit_cast(float, biased << 23);
-      inverse = __builtin_bit_cast(float, (254 - biased) << 23);
-    }
-  }
-
-  template <class T>
-  FA_DEVICE T read(int row, int byte) const {
-    const int in_pair = (byte & ~(kLanes | kStep)) | (byte & kLanes) << 1 | (byte & kStep) >> kShift;
-    T words = view.template read<T>(row, kPairs ? in_pair : byte);
-    if constexpr (kDType == DType::bf16) {
-#pragma unroll
-      for (unsigned i = 0; i < sizeof(T) / 4; ++i) {
-        const uint32_t pair = words[i];
-        words[i] = __builtin_bit_cast(
-            uint32_t, __builtin_amdgcn_cvt_pkrtz(__builtin_bit_cast(float, pair << 16) * power,
-                                                 __builtin_bit_cast(float, pair & 0xffff0000) * power));
-      }
-    }
-#pragma unroll
-    for (unsigned i = 0; i < sizeof(T) / 4; i += 2) {
-      const uint32_t first = words[i], second = words[i + 1];
-      words[i] = __builtin_amdgcn_perm(second, first, 0x05040100);
-      words[i + 1] = __builtin_amdgcn_perm(second, first, 0x07060302);
-    }
-    return words;
   }
 };
 

@@ -117,6 +117,17 @@ struct PackedView {
   }
 };
 
+// One row.
+struct RowAt {
+  struct Group {};
+  const char* at;
+
+  template <class T>
+  FA_DEVICE T read(Group, int, int byte) const {
+    return *reinterpret_cast<const T*>(at + byte);
+  }
+};
+
 // Rows of one sequence and head, scattered over pages of `page` rows (a multiple of 16): row j is row j %
 // page of page table[j / page]. Page numbers beyond the last read as the last. There is at least one row and
 // one page.
@@ -158,9 +169,13 @@ struct PagedView {
     return {rows.base + page * rows.page_bytes, static_cast<int>(index_of(row)) * rows.page};
   }
 
+  FA_DEVICE const char* at(Group group, int row) const {
+    return group.page + (inside(row) - group.first) * rows.row_bytes;
+  }
+
   template <class T>
   FA_DEVICE T read(Group group, int row, int byte) const {
-    return *reinterpret_cast<const T*>(group.page + (inside(row) - group.first) * rows.row_bytes + byte);
+    return *reinterpret_cast<const T*>(at(group, row) + byte);
   }
 
  private:

@@ -20,7 +20,7 @@ from flash_attn_rocm.reference import operators
 from flash_attn_rocm.reference.codes import is_coded
 from flash_attn_rocm.rewrite import dense_caches
 from flash_attn_rocm.serving import resets
-from flash_attn_rocm.serving.layouts import Device, in_rows, padded
+from flash_attn_rocm.serving.layouts import Device, in_rows, is_aligned, padded
 from flash_attn_rocm.serving.support import (
     FAILURES,
     NO_GRADIENTS,
@@ -54,9 +54,7 @@ def unserved(inputs: Inputs) -> str:
             f"the head dim is {q.shape[-1]} and that of v {of_v}, and kernels for latent attention have "
             f"{HEAD_DIM} and {VALUE_DIM}"
         )
-    if reason := _reason(q.device, DTYPES[q.dtype]):
-        return reason
-    return _reason_of_codes(q.device, DTYPES[q.dtype]) if is_coded(inputs.k) else ""
+    return _reason(q.device, DTYPES[q.dtype], is_coded(inputs.k))
 
 
 def support_of(inputs: Inputs, options: Options) -> Support:
@@ -67,7 +65,7 @@ def support_of(inputs: Inputs, options: Options) -> Support:
     coded = inputs.coded and reads_codes(device.arch, dtype)
     found = _planned(inputs.q, inputs.key_capacity, options.num_splits, device, coded=coded)
     row = row_words(inputs.q.device, kinds.CODED_LATENT if coded else found.path, dtype, HEAD_DIM)
-    words = dense_caches.words(inputs, options, copies=1) if inputs.coded and not coded else ""
+    words = _copying(inputs, options, coded=coded)
     return Support(
         ok=True, reason=f"{words}{found.reason}", path=found.path, splits=found.splits,
         backward_reason=NO_GRADIENTS, row=row,
@@ -158,16 +156,31 @@ def _new(q: Tensor) -> Two:
     )
 
 
+def _copying(inputs: Inputs, options: Options, *, coded: bool) -> str:
+    """What is done with the cache first, and the memory that it takes. ``coded``: a kernel reads codes."""
+    cache = inputs.k
+    if inputs.coded and not coded:
+        return dense_caches.words(inputs, options, copies=1)
+    if is_aligned(_one_head(cache)):
+        return ""
+    return f"kv_cache copied to aligned rows first, {cache.numel() * cache.element_size()} bytes; "
+
+
 @constant_when_traced
-def _reason(device: torch.device, dtype: str) -> str:
+def _reason(device: torch.device, dtype: str, coded: bool) -> str:  # noqa: FBT001 - traced by position
     arch = device_of(device).arch
     found = plan(arch, dtype, 1, 1, 1, 1, 0, 0)
-    return FAILURES.get(Family(arch, dtype, HEAD_DIM, LATENT), "") if found.path else found.reason
+    if not found.path:
+        return found.reason
+    families = (Family(arch, dtype, HEAD_DIM, work) for work in _works(arch, dtype, coded=coded))
+    return next((FAILURES[family] for family in families if family in FAILURES), "")
 
 
-@constant_when_traced
-def _reason_of_codes(device: torch.device, dtype: str) -> str:
-    return FAILURES.get(Family(device_of(device).arch, dtype, HEAD_DIM, CODED), "")
+def _works(arch: str, dtype: str, *, coded: bool) -> tuple[str, ...]:
+    """What the kernels of a call do."""
+    if not coded:
+        return (LATENT,)
+    return (CODED,) if reads_codes(arch, dtype) else (LATENT, CODED)
 
 
 def _latent(

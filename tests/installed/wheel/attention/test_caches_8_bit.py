@@ -19,6 +19,8 @@ from flash_attn_rocm import (
     flash_attn_with_kvcache,
     mla_decode,
 )
+from flash_attn_rocm.launch import latent
+from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.values import tolerances
 
 FORMATS = {
@@ -502,3 +504,27 @@ def test_explain_of_latent_attention(kernels_on, arch, dtype):
     copied = f"8 bits widened to {name} first, {2 * 40 * 576 * 2} bytes"
     assert found.reason.startswith(f"{'over a cache of 8 bits' if reads_codes else copied}; all heads packed")
     assert found.row.startswith(f"fa_mla{'_8bit' if reads_codes else ''}_{dtype}_d576: row ")
+
+
+@pytest.mark.needs_kernels("mla")
+@pytest.mark.parametrize("coded", [True, False])
+@pytest.mark.parametrize("arch", archs_with("mla_8bit"))
+def test_explain_counts_the_copy_of_unaligned_latent_rows(kernels_on, arch, coded):
+    kernels_on(arch)
+    q = torch.zeros(2, 3, 4, 576, dtype=torch.bfloat16)
+    cache = torch.zeros(2, 40, 1, 577, dtype=torch.int8 if coded else torch.bfloat16)[..., :576]
+    size = 2 * 40 * 576 * (1 if coded else 2)
+    assert explain(mla_decode, q, cache).reason.startswith(f"kv_cache copied to aligned rows first, {size} b")
+    assert "copied" not in explain(mla_decode, q, cache.contiguous()).reason
+
+
+@pytest.mark.needs_kernels("mla")
+@pytest.mark.parametrize("broken", [remembered.LATENT, remembered.CODED])
+@pytest.mark.parametrize("arch", archs_with("mla_8bit"))
+def test_a_call_over_codes_fails_with_its_own_kernels_only(kernels_on, monkeypatch, arch, broken):
+    kernels_on(arch)
+    monkeypatch.setitem(latent.FAILURES, remembered.Family(arch, "bf16", 576, broken), "wrong in its check")
+    q = torch.zeros(2, 3, 4, 576, dtype=torch.bfloat16)
+    codes, keys = (torch.zeros(2, 40, 1, 576, dtype=dtype) for dtype in (torch.int8, torch.bfloat16))
+    assert explain(mla_decode, q, codes).ok == (broken == remembered.LATENT)
+    assert explain(mla_decode, q, keys).ok == (broken == remembered.CODED)
