@@ -16,10 +16,10 @@ struct Fp8Unit<MatrixUnit::wmma_split, kGfx> : Fp8Layout<MatrixUnit::wmma_split>
   static constexpr bool kPackedFp32 = Wide::kPackedFp32;
   static constexpr float kOutUnit = 1;
 
-  // A row's largest P is 112 to 448, the largest number of e4m3fn, and four of them add up to no more after a
-  // rise of the maximum (FoldedSoftmax).
-  static constexpr float kGain = 1, kTop = 112, kHighest = 456;  // 464 and more becomes NaN
-  static constexpr int kChecked = 4;
+  // A row's largest P is 56 to 448, the largest number of e4m3fn, and eight of them add up to no more after a
+  // rise of the maximum (FoldedSoftmax). With four and 112, too many tiles are computed again.
+  static constexpr float kGain = 1, kTop = 56, kHighest = 456;  // 464 and more becomes NaN
+  static constexpr int kChecked = 8;
 
   FA_DEVICE static C zero() { return Wide::zero(); }
   FA_DEVICE static void settle(C& c) { Wide::settle(c); }

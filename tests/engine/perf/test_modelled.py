@@ -118,6 +118,7 @@ OTHER_TARGETS = {
     ("gfx1151", "fused bf16 d64"): 397, ("gfx1151", "fused bf16 d128"): 415,
     ("gfx1030", "fwd_int8 fp16 d64"): 245, ("gfx1030", "fwd_int8 fp16 d128"): 260,
     ("gfx1100", "fwd fp16 d80"): 400,
+    ("gfx1201", "fwd_fp8 2048 bf16 d64"): 1070, ("gfx1201", "fwd_fp8 2048 bf16 d128"): 1360,
     ("gfx1201", "fwd causal fp16 d64"): 635, ("gfx1201", "fwd causal fp16 d128"): 740,
     ("gfx1201", "separate bf16 d64"): 529, ("gfx1201", "separate bf16 d128"): 556,
     ("gfx1201", "fused bf16 d64"): 710, ("gfx1201", "fused bf16 d128"): 745,

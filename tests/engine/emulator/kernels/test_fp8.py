@@ -19,10 +19,9 @@ KERNELS = [
     if {*row.needs} <= {*arch.isa.features}
     for head_dim in row.head_dims
 ]
-# A probability's mantissa has 3 bits. Below 2^-6 in e4m3fn it is subnormal and errs by 2^-10, beside a
-# largest in its row that is at least LEAST_TOP. In e4m3fnuz both are half. out is rounded to bf16.
+# A probability has 3 bits of mantissa. Below 2^-6 in e4m3fn it is subnormal and errs by 2^-10, beside a
+# largest in its row of at least `fp8_top` in isas.toml. In e4m3fnuz both are half. out is rounded to bf16.
 HALF_ULP, HALF_STEP, HALF_BF16 = 2.0**-4, {"ocp": 2.0**-10, "fnuz": 2.0**-11}, 2.0**-8
-LEAST_TOP = {"cdna3": 64.0, "cdna4": 32.0, "rdna4": 112.0}  # by ISA: kernels/device/mma, *_fp8.hpp
 FP32 = 2.0**-24
 
 CALLS = {
@@ -87,7 +86,7 @@ def ran(machine, name):
 @of_kernels(CALLS)
 def test_out_and_lse(machine, name):
     case, call, isa = CALLS[name], ran(machine, name), known_archs()[machine[1]].isa
-    error = HALF_STEP[isa.fp8] / LEAST_TOP[isa.name]
+    error = HALF_STEP[isa.fp8] / isa.fp8_top
     largest = max((abs(call.values[code]) for code in call.codes["v"]), default=0.0)
     for (b, h, i), out, lse in results(call, step=7):
         wanted, sums, sizes = exact(call, b, h, i)
