@@ -40,9 +40,9 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   static constexpr bool kChecks = Unit::kChecked != 0;  // P is rounded more coarsely than by any shift
   static constexpr bool kKeepsHuge = kStartsShifted && !kChecks && !kCounts && !kFarBelow;
   static constexpr bool kFirstAlone = kDualIssue || kFarBelow || kTogether;  // raised before exponents
-  static constexpr float kFar = 1024;  // with larger shifts, truncated P are summed; error below it: 2^-13
+  static constexpr float kFar = 1024;    // with larger shifts, truncated P are summed; error below it: 2^-13
   static constexpr float kHuge = 65536;  // products start from smaller shifts; error below it: 2^-8
-  static constexpr float kBelow = 64;  // larger shifts are apart with kFarBelow; error below it: 2^-17
+  static constexpr float kBelow = 64;    // larger shifts are apart with kFarBelow; error below it: 2^-17
 
   float c;
   float gain;             // log2(Unit::kGain * kTop) in units of scores
