@@ -9,18 +9,15 @@
 
 namespace fa {
 
-// O as StoredRows has its elements: neighbours in head_dim are in different steps. The order of unpacked
-// codes decides which: elements 1 and 2 of four change places.
+// O as StoredRows has its elements: neighbours in head_dim are in different steps.
 template <class B>
-FA_DEVICE void in_stored_order(typename B::Out& o, const CodeOrder& order) {
+FA_DEVICE void in_stored_order(typename B::Out& o) {
   typename B::Out stored;
 #pragma unroll
   for (int step = 0; step < B::kOutSteps; ++step) B::Unit::settle(o[step]);
 #pragma unroll
   for (int f = 0; f < B::kOutSteps * B::Unit::kRows; ++f) {
-    const int step = f % B::kOutSteps, row = f / B::kOutSteps;
-    const bool other = B::kConverts && order.neighbours && (step == 1 || step == 2);
-    stored[f / B::Unit::kRows][f % B::Unit::kRows] = other ? o[3 - step][row] : o[step][row];
+    stored[f / B::Unit::kRows][f % B::Unit::kRows] = o[f % B::kOutSteps][f / B::kOutSteps];
   }
 #pragma unroll
   for (int step = 0; step < B::kOutSteps; ++step) o[step] = stored[step];
@@ -46,7 +43,7 @@ using SliceQuery = HeldQuery<typename B::Unit, B::kDType, B::Q::kSteps>;
 template <class B, class Scores>
 FA_DEVICE LatentRows<B> latent_rows(int block_row, const SliceQuery<B>& held, const Scores& scores) {
   typename B::Q query;
-  query.held.fill(QuerySign(scores.scale()), [&](int i) { return held.operand(i, scores.codes->order()); });
+  query.held.fill(QuerySign(scores.scale()), [&](int i) { return held.operand(i); });
   return LatentRows<B>(block_row, query, scores.scale());
 }
 
@@ -110,7 +107,7 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
       values.operands().multiply(rows.o, p);
     }
     scores.finish(rows.o);
-    in_stored_order<B>(rows.o, codes.order());
+    in_stored_order<B>(rows.o);
   }
   store_rows(block, rows.first, rows.o, rows.softmax);
 }

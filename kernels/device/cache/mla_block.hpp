@@ -73,9 +73,7 @@ struct MlaBlock {
   static constexpr int kStoredSteps = kOutSteps;
   using Stored = Out;
   using StoredRows = Choice<kCoded, OwnRows<Unit, kOutSteps>, Unit>;
-  static constexpr bool kConverts = kCoded && kTraits.fp8_k == 64;
-  using Convert = Choice<kConverts, Codes<kWholeCodes, Descales, true>,
-                         typename ConvertOf<false, kCoded, kWholeCodes, Descales>::Type>;
+  using Convert = typename ConvertOf<false, kCoded, kWholeCodes, Descales>::Type;
 
   // LDS: each wave's rows of K, V^T, the parts of scores of two tiles (so a tile needs one barrier), and each
   // wave's Q and P. If this is too much, a wave has one place for its rows of K, then its parts of scores,

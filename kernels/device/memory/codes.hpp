@@ -73,32 +73,6 @@ struct IntegerCodes {
   }
 };
 
-// Codes of e4m3fn by v_cvt_scalef32: two neighbours at once, as the same numbers.
-struct ConvertedCodes {
-  template <class Codes>
-  FA_DEVICE typename Unpacked<Codes>::Type operator()(Codes codes) const {
-    typename Unpacked<Codes>::Type words;
-#pragma unroll
-    for (unsigned i = 0; i < sizeof(Codes) / 4; ++i) {
-      words[i * 2] = pair<false>(codes[i]);
-      words[i * 2 + 1] = pair<true>(codes[i]);
-    }
-    return words;
-  }
-
- private:
-  template <bool kHigh>
-  FA_DEVICE static uint32_t pair(uint32_t bytes) {
-    return __builtin_bit_cast(uint32_t, __builtin_amdgcn_cvt_scalef32_pk_f16_fp8(bytes, 0x1p-8f, kHigh));
-  }
-};
-
-// The order of elements in words of four unpacked codes, as v_perm makes it of two words in order.
-struct CodeOrder {
-  uint32_t low, high;
-  bool neighbours;
-};
-
 // A tile's descales, if each key has one: lanes of a wave have them so a lane gets those of its scores from
 // lanes of its own half. `from_lane` swizzles numbers of neighbouring lanes.
 template <class Layout, int kKeys>
@@ -161,12 +135,10 @@ struct KeyDescales {
 };
 
 // How a call's codes are read. Wave-uniform, except descales: of the tile in LDS. Conditions are bits of one
-// scalar register, tested where they are used. kConverts: e4m3fn is unpacked by ConvertedCodes, in its own
-// order.
-template <bool kWhole, class Descales, bool kConverts = false>
+// scalar register, tested where they are used.
+template <bool kWhole, class Descales>
 struct Codes {
-  static constexpr int kIntegers = 1, kPerKey = 2, kPerKeyOfValues = 4, kWide = 8, kPaged = 16,
-                       kConverted = 32;
+  static constexpr int kIntegers = 1, kPerKey = 2, kPerKeyOfValues = 4, kWide = 8, kPaged = 16;
 
   int flags;
   Descales of_keys, of_values;
@@ -176,8 +148,7 @@ struct Codes {
     const auto is = static_cast<CodeFormat>(p.format);
     flags =
         uniform((is == CodeFormat::int8 ? kIntegers : 0) | (is == CodeFormat::e5m2 ? kWide : 0) |
-                (k ? kPerKey : 0) | (v ? kPerKeyOfValues : 0) | (p.fwd.block_table != nullptr ? kPaged : 0) |
-                (kConverts && is == CodeFormat::e4m3fn ? kConverted : 0));
+                (k ? kPerKey : 0) | (v ? kPerKeyOfValues : 0) | (p.fwd.block_table != nullptr ? kPaged : 0));
   }
 
   // The value of 1 as an unpacked code.
@@ -196,17 +167,11 @@ struct Codes {
   // Calls `action` with what unpacks codes of the call's format.
   template <class Action>
   FA_DEVICE void unpacking(const Action& action) const {
-    if (kConverts && has(kConverted)) {
-      action(ConvertedCodes{});
-    } else if (integers()) {
+    if (integers()) {
       action(IntegerCodes{});
     } else {
       action(floats());
     }
-  }
-  FA_DEVICE CodeOrder order() const {
-    const bool neighbours = kConverts && has(kConverted);
-    return {neighbours ? 0x03020100u : 0x05040100u, neighbours ? 0x07060504u : 0x07060302u, neighbours};
   }
   FA_DEVICE bool per_key(bool of_values) const { return has(of_values ? kPerKeyOfValues : kPerKey); }
 

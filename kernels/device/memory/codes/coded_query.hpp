@@ -43,7 +43,7 @@ struct QueryPower {
   }
 
   template <class T>
-  FA_DEVICE T converted(T words, const CodeOrder& order = {0x05040100, 0x07060302, false}) const {
+  FA_DEVICE T converted(T words) const {
     if constexpr (kDType == DType::bf16) {
 #pragma unroll
       for (unsigned i = 0; i < sizeof(T) / 4; ++i) {
@@ -56,8 +56,8 @@ struct QueryPower {
 #pragma unroll
     for (unsigned i = 0; i < sizeof(T) / 4; i += 2) {
       const uint32_t first = words[i], second = words[i + 1];
-      words[i] = __builtin_amdgcn_perm(second, first, order.low);
-      words[i + 1] = __builtin_amdgcn_perm(second, first, order.high);
+      words[i] = __builtin_amdgcn_perm(second, first, 0x05040100);
+      words[i + 1] = __builtin_amdgcn_perm(second, first, 0x07060302);
     }
     return words;
   }

@@ -31,7 +31,7 @@ struct HeldQuery : QueryPower<kDType> {
     }
   }
 
-  FA_DEVICE u32x4 operand(int i, const CodeOrder& order) const { return this->converted(words[i], order); }
+  FA_DEVICE u32x4 operand(int i) const { return this->converted(words[i]); }
 };
 
 }  // namespace fa
