@@ -29,7 +29,7 @@ from wheel_builder.provenance.records import write_record
 from wheel_builder.tables.archs import arch_named
 from wheel_builder.tables.tiles import known_tiles
 
-NAME = "fa_fwd_fp16_d64"
+NAME, OTHER = "fa_fwd_fp16_d64", "fa_fwd_bf16_d64"
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 PROGRAM, CLOCK = (
     CHECKOUT / "tests/tools/tune_from_index.py",
@@ -39,11 +39,19 @@ INSTALL_AND_TUNE = """
 set -eu
 cd /out
 "$PROGRAM" -m pip install --quiet --index-url file:///index/public/simple "$DISTRIBUTION"
+if LD_PRELOAD="${LIBRARY:-}" "$PROGRAM" /program.py "$FASTER" /out "$HANGS"; then
+    echo "a process was expected to be killed in a launch of row $HANGS, and ended by itself" >&2
+    exit 1
+fi
 LD_PRELOAD="${LIBRARY:-}" "$PROGRAM" /program.py "$FASTER" /out
 """
 ROW = re.compile(rb"clang version [0-9.]{5}")
-EXP = re.compile(r"v_exp_f32_e32 (v\d+), ")
-WRONG = made.MORE[1]  # each kernel's second candidate
+# Each kernel's second candidate: with a wrong result, or a launch that never ends.
+BROKEN = made.MORE[1]
+BREAKS = {
+    NAME: (re.compile(r"v_exp_f32_e32 (v\d+), "), r"v_log_f32_e32 \1, "),
+    OTHER: (re.compile(r"s_endpgm"), "s_branch 65535"),  # to itself
+}
 
 
 class Place(NamedTuple):
@@ -69,9 +77,10 @@ def copies(wheel, arch, disassembly, folder):
         assert code != own
         (folder / f"{kernel}-{number}.co").write_bytes(code)
         text = texts[own].read_text()
-        if number == WRONG:
-            text, changes = EXP.subn(r"v_log_f32_e32 \1, ", text, count=1)
-            assert changes == 1
+        if number == BROKEN:
+            what, into = BREAKS[kernel]
+            text, changes = what.subn(into, text, count=1 if kernel == NAME else 0)
+            assert changes > 0
         (folder / f"{kernel}-{number}.s").write_text(text)
         return code
 
@@ -91,7 +100,7 @@ def with_sizes(listed):
 
 
 def tuned_from_index(wheel, disassembly, place, folder):
-    """The list, the right and the wrong row of NAME, the report, and what a call said afterwards."""
+    """The list, the report, and what the programs said."""
     for name in ("texts", "files", "out"):
         (folder / name).mkdir()
     (folder / "out").chmod(0o777)
@@ -103,7 +112,7 @@ def tuned_from_index(wheel, disassembly, place, folder):
     write_record(file, made.record_of(file, listed))
     publish([wheel, file], folder / "index", "public", catalogue=CATALOGUE, now=NOW)
     inside = WINDOWS_LIBRARY_INSIDE if place.under_wine else LIBRARY_INSIDE
-    rows = tuple(listed.kernels[NAME].candidates)
+    faster, hangs = rows_named(listed, NAME)[0], rows_named(listed, OTHER)[1]
     mounts = [
         Mount(folder / "index", "/index"), Mount(folder / "texts", DISASSEMBLY),
         Mount(PROGRAM, "/program.py"), Mount(CLOCK, f"{PYTHON}/{CLOCK.name}"),
@@ -112,7 +121,7 @@ def tuned_from_index(wheel, disassembly, place, folder):
     ]  # fmt: skip
     env = {
         "FA_FAKE_HIP_DISASSEMBLY": DISASSEMBLY, "PYTHONPATH": PYTHON, "PYTHONDONTWRITEBYTECODE": "1",
-        "FASTER": rows[0], "XDG_CACHE_HOME": "/out/cache", "PROGRAM": place.program,
+        "FASTER": faster, "HANGS": hangs, "XDG_CACHE_HOME": "/out/cache", "PROGRAM": place.program,
         "FA_FAKE_HIP_ARCH": arch_named(place.arch).device_name,
         "DISTRIBUTION": f"flash-attn-rocm-tuning-{place.arch}",
         "FA_FAKE_HIP_DLL" if place.under_wine else "LIBRARY": inside,
@@ -121,18 +130,37 @@ def tuned_from_index(wheel, disassembly, place, folder):
     report, shown = (
         json.loads((folder / "out" / f"{name}.json").read_text()) for name in ("report", "shown")
     )
-    return listed, rows, report, shown
+    return listed, report, shown
+
+
+def rows_named(listed, kernel):
+    """A kernel's right candidate and its broken one."""
+    return tuple(listed.kernels[kernel].candidates)
 
 
 def require_tuned(wheel, disassembly, place, folder):
-    """The right row is kept and serves the next call, the wrong one is out."""
-    listed, (faster, wrong), report, shown = tuned_from_index(wheel, disassembly, place, folder)
+    """The right row is kept and serves the next call. Wrong and endless ones are out.
+
+    Before that a process was killed in a launch, one ended by Ctrl-C, and one had a full disk.
+    """
+    listed, report, shown = tuned_from_index(wheel, disassembly, place, folder)
+    faster, wrong = rows_named(listed, NAME)
+    assert shown["ctrl_c"] == {"status": 130, "kernels": [OTHER]}
+    assert shown["full"]["status"] == 1
+    assert "report.json cannot be written: No space left on device" in shown["full"]["said"]
+    assert f'"winner": "{faster}"' in shown["full"]["said"], "the report is printed"
+    assert shown["full"]["kernels"] == [OTHER], "the former report stays"
     assert shown["status"] == 0
     assert {*report["kernels"]} == {*listed.kernels}
     found = report["kernels"][NAME]
     assert (found["shipped"], found["winner"]) == (listed.kernels[NAME].shipped, faster)
-    states = {row: each["state"] for row, each in found["candidates"].items()}
-    assert states == {faster: "timed", wrong: "wrong"}
+    assert states_of(found) == {faster: "timed", wrong: "wrong"}
+    right, hangs = rows_named(listed, OTHER)
+    assert states_of(report["kernels"][OTHER]) == {right: "timed", hangs: "endless"}
     assert (shown["launched"], shown["in_use"]) == (NAME, faster)
     assert f"; row {faster} is used instead of {found['shipped']}, kept by " in shown["row"]
     assert shown["error"] < 0.01, "fp16; a wrong kernel is off by about 1"
+
+
+def states_of(found):
+    return {row: each["state"] for row, each in found["candidates"].items()}
