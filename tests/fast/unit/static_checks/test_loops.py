@@ -3,6 +3,7 @@
 import pytest
 
 from tests.tools.made import assembly
+from tests.tools.made.longer import longer
 from wheel_builder.machine_code.disassembly.blocks import longest_loop
 from wheel_builder.machine_code.static_checks.check import check_loops
 
@@ -58,3 +59,11 @@ def test_a_loop_as_long_as_the_instruction_cache_fits(arch, count):
     (finding,) = check_loops(arch, looping(count + 1))
     assert finding.text == f"a loop has {4 * count + 4} bytes; the instruction cache has {4 * count}"
     assert finding.fails
+
+
+def test_a_listing_made_longer_keeps_its_jumps():
+    """A jump over the new instructions, one back over them, and one to the instruction behind them."""
+    texts = ["s_branch 2", NOP, "s_cbranch_scc0 65533", "s_branch 65534", "s_endpgm"]
+    lines = [f"\t{text} // {4 * n:012X}: BF800000\n" for n, text in enumerate(texts)]
+    found = [line.split(" //")[0].strip() for line in longer("".join(lines), 8, 2).splitlines()]
+    assert found == ["s_branch 4", NOP, NOP, NOP, "s_cbranch_scc0 65531", "s_branch 65534", "s_endpgm"]
