@@ -186,6 +186,28 @@ shown["fallbacks"] = fallbacks
     )
 
 
+@pytest.mark.parametrize("call", ["hipModuleLoadData", "hipModuleLaunchKernel"])
+def test_too_little_memory_for_a_kernel_is_no_finding(play, tmp_path, call):
+    """It disabled the family, and was kept for later processes."""
+    shown = play(
+        f"""
+fake_hip.fail("{call}=2")
+try:
+    called()
+except RuntimeError as error:
+    shown["words"] = str(error)
+shown["kept"] = [str(file) for file in Path({str(tmp_path)!r}).rglob("*.json")]
+fake_hip.fail("")
+out = called()
+shown["apart"], shown["launched"] = (out - exact()).abs().max().item(), kernels()[-1]
+shown["fallbacks"] = fallbacks
+"""
+    )
+    assert "failed: out of memory" in shown["words"]
+    assert shown["apart"] < 2**-9
+    assert (shown["kept"], shown["fallbacks"], shown["launched"]) == ([], [], "fa_fwd_fp16_d64")
+
+
 def test_another_family_of_the_device_stays(play, wrong):
     settings = wrong("fa_fwd_fp16_d64", r"v_exp_f32_e32 (v\d+), ", r"v_log_f32_e32 \1, ")
     shown = play(

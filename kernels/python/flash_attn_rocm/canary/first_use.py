@@ -40,6 +40,7 @@ from flash_attn_rocm.serving import capture, machine
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.serving.support import FAILURES, forget_reasons
 
+OUT_OF_MEMORY = "failed: out of memory"  # of loads and launches, in HIP's words
 _lock = threading.RLock()
 _found: dict[tuple[torch.device, Family], str] = {}
 _running: set[tuple[torch.device, Family]] = set()  # under the lock
@@ -242,11 +243,11 @@ def _judged(
     try:
         with torch.no_grad(), torch.device("cpu"):  # for any default device
             found = problem(where)
-    except torch.OutOfMemoryError:
-        remembered.forget(path)
-        return None
     except RuntimeError as error:
         found = str(error).splitlines()[0]
+        if isinstance(error, torch.OutOfMemoryError) or OUT_OF_MEMORY in found:
+            remembered.forget(path)
+            return None
     except BaseException:
         remembered.forget(path)
         raise
