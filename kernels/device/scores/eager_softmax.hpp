@@ -52,6 +52,8 @@ struct EagerSoftmax : Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums> {
   FA_DEVICE float exponentiate_codes(C* s) {
     constexpr int kPairs = Base::kElements / Unit::kChecked / 2;  // chains of pairs
     Base::template find_exponents_of<0, Base::kElements>(s, s);
+    // Scaling runs during matrix instructions of other waves. Among exponentials, which do not, it waits.
+    __builtin_amdgcn_sched_barrier(0);
     f32x2 chain[kPairs];
 #pragma unroll
     for (int f = 0; f < Base::kElements; f += 2) {
