@@ -20,12 +20,17 @@ namespace fa {
 // The elements of the slice of Q: V's part, then the rest.
 template <class B>
 struct SlicedRows {
+  static constexpr int kValueBytes = B::kSliceValues * 2;
+
   PackedView rows;
-  const B& block;
+  int values, rest;  // start of each
+
+  FA_DEVICE SlicedRows(const B& block, const PackedView& rows)
+      : rows(rows), values(block.query_byte(0)), rest(block.query_byte(kValueBytes)) {}
 
   template <class T>
   FA_DEVICE T read(int row, int byte) const {
-    return rows.template read<T>(row, block.query_byte(byte));
+    return rows.template read<T>(row, byte < kValueBytes ? values + byte : rest + byte - kValueBytes);
   }
 };
 
@@ -47,13 +52,15 @@ struct LatentKeys {
   HeadRows rows;
   uint32_t page = 0;  // of the next tile, as in the table
 
-  FA_DEVICE LatentKeys(const B& block, const typename B::Convert& how, int end)
+  FA_DEVICE LatentKeys(const B& block, const typename B::Convert& how, int first, int end)
       : block(block),
         how(how),
         // clang 21 would place the stride in vector registers, where pages want it, and cannot move it back.
         rows{static_cast<const char*>(block.params.k) +
                  (paged() ? 0 : block.batch * block.params.k_batch * B::kElementBytes),
-             uniform(static_cast<int>(block.params.k_row * B::kElementBytes)), end} {}
+             uniform(static_cast<int>(block.params.k_row * B::kElementBytes)), end} {
+    if (!B::kCoded && paged()) page = view(first).look_up(Stage::row_of(block.thread));
+  }
 
   FA_DEVICE bool paged() const { return block.params.block_table != nullptr; }
 
@@ -171,14 +178,14 @@ FA_DEVICE void attend_latent(const B& block, int block_row) {
   typename B::Convert convert;
   Few<LatentRows<B>, kUsed> rows([&](int c) {
     const int first = block_row + c * Unit::kN;
-    const SlicedRows<B> slice{latent_queries(block, first), block};
+    const float scale = block.params.scale;
+    const SlicedRows<B> slice(block, latent_queries(block, first));
     const QuerySign sign(block.params.scale);
-    return LatentRows<B>(first, {block.wave_lds, slice, sign, convert, block.lane}, block.params.scale);
+    return LatentRows<B>(first, {block.wave_lds, slice, sign, convert, block.lane}, scale);
   });
   if (tiles.begin < tiles.end) {
-    LatentKeys<B> k(block, convert, tiles.end);
+    LatentKeys<B> k(block, convert, tiles.begin, tiles.end);
     typename B::Keys next;
-    if (k.paged()) k.look_up(tiles.begin);
     k.load(next, tiles.begin);
 #pragma unroll
     for (int c = 0; c < kUsed; ++c) rows[c].query.wait();

@@ -43,7 +43,16 @@ using SliceQuery = HeldQuery<typename B::Unit, B::kDType, B::Q::kSteps>;
 template <class B, class Scores>
 FA_DEVICE LatentRows<B> latent_rows(int block_row, const SliceQuery<B>& held, const Scores& scores) {
   typename B::Q query;
-  query.held.fill(QuerySign(scores.scale()), [&](int i) { return held.operand(i); });
+  const QuerySign sign(scores.scale());
+#pragma unroll
+  for (int i = 0; i < B::Q::kSteps; ++i) query.held.step[i].column[0] = held.operand(i);
+  if (!sign.none()) {
+#pragma unroll
+    for (int i = 0; i < B::Q::kSteps; ++i) {
+      auto& operand = query.held.step[i].column[0];
+      operand = here(sign.apply(here(operand)));
+    }
+  }
   return LatentRows<B>(block_row, query, scores.scale());
 }
 
@@ -55,7 +64,7 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
   codes.begin(coded_params(block.params));
   SliceQuery<B> held(latent_queries(block, block_row), block.lane,
                      [&](int byte) { return block.query_byte(byte); });
-  LatentKeys<B> k(block, codes, tiles.end);
+  LatentKeys<B> k(block, codes, tiles.begin, tiles.end);
   typename B::Keys next;
   k.load_first(next, tiles.begin, latent_queries(block, block_row).base);
   held.fit_words(block.lane, [&](float own) { return largest_of_waves(block, own); });

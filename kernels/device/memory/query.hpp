@@ -58,17 +58,11 @@ struct QueryInRegisters {
 
   template <class View, class Sign>
   FA_DEVICE void load(const View& view, Sign sign, int lane) {
-    fill(sign, [&](int i) {
-      const int byte = ((kFirst + i) * Unit::kK + Unit::run_begin(lane)) * kOperandBytes<Unit>;
-      return read<typename Unit::A>(view, Unit::column(lane, 0), byte);
-    });
-  }
-
-  // With the operands `of(i)`.
-  template <class Sign, class Of>
-  FA_DEVICE void fill(Sign sign, const Of& of) {
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) step[i].column[0] = of(i);
+    for (int i = 0; i < kSteps; ++i) {
+      const int byte = ((kFirst + i) * Unit::kK + Unit::run_begin(lane)) * kOperandBytes<Unit>;
+      step[i].column[0] = read<typename Unit::A>(view, Unit::column(lane, 0), byte);
+    }
     if (sign.none()) return;
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) step[i].column[0] = here(sign.apply(here(step[i].column[0])));

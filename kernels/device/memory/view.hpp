@@ -163,19 +163,18 @@ struct PagedView {
 
   // In two parts: the table lookup, which may come long before, and the address computed from it.
   FA_DEVICE uint32_t look_up(int row) const { return static_cast<uint32_t>(rows.table[index_of(row)]); }
+  FA_DEVICE const char* at(Group group, int row) const {
+    return group.page + (inside(row) - group.first) * rows.row_bytes;
+  }
   FA_DEVICE Group group(int row, uint32_t found) const {
     const uint32_t last = static_cast<uint32_t>(rows.last_page);
     const int64_t page = found < last ? found : last;
     return {rows.base + page * rows.page_bytes, static_cast<int>(index_of(row)) * rows.page};
   }
 
-  FA_DEVICE const char* at(Group group, int row) const {
-    return group.page + (inside(row) - group.first) * rows.row_bytes;
-  }
-
   template <class T>
   FA_DEVICE T read(Group group, int row, int byte) const {
-    return *reinterpret_cast<const T*>(at(group, row) + byte);
+    return *reinterpret_cast<const T*>(group.page + (inside(row) - group.first) * rows.row_bytes + byte);
   }
 
  private:
