@@ -5,15 +5,16 @@ import re
 from wheel_builder.machine_code.disassembly.kernels import LINE
 
 JUMP = re.compile(r"^(s_c?branch\w*) (\d+)$")
-NOP, DWORD, BACKWARD = "s_nop 0", 4, 1 << 15
+NOP, NOTHING = "s_nop 0", "BF800000"
+DWORD, BACKWARD = 4, 1 << 15
 
 
-def longer(listing, address, count, text=NOP):
+def longer(listing, address, count):
     """``count`` more instructions of a dword before the one at ``address``. Jumps lead where they did."""
-    return "".join(_lines(listing.splitlines(keepends=True), address, count, text))
+    return "".join(_lines(listing.splitlines(keepends=True), address, count))
 
 
-def _lines(lines, address, count, text):
+def _lines(lines, address, count):
     def moved(place):
         return place + DWORD * count * (place >= address)
 
@@ -21,20 +22,24 @@ def _lines(lines, address, count, text):
         if not (match := LINE.match(line)):
             yield line
             continue
-        place, words = int(match["address"], 16), match["words"].strip()
+        place = int(match["address"], 16)
         if place == address:
-            yield from (_line(text, place + DWORD * n, "BF800000") for n in range(count))
-        yield _line(_jump(match["text"].rstrip(), place, moved), moved(place), words)
+            yield from (_line(NOP, NOTHING, place + DWORD * n) for n in range(count))
+        yield _line(*_jump(match["text"].rstrip(), match["words"].strip(), place, moved))
 
 
-def _line(text, place, words):
+def _line(text, words, place):
     return f"\t{text} // {place:012X}: {words}\n"
 
 
-def _jump(text, place, moved):
-    """A jump with its new distance. One to ``address`` goes behind the new instructions."""
+def _jump(text, words, place, moved):
+    """An instruction's text, dwords and address, of a jump with its new distance.
+
+    One to ``address`` goes behind the new instructions.
+    """
     if not (match := JUMP.match(text)):
-        return text
+        return text, words, moved(place)
     distance = int(match[2]) - 2 * BACKWARD * (int(match[2]) >= BACKWARD)
     target = place + DWORD * (1 + distance)
-    return f"{match[1]} {(moved(target) - moved(place)) // DWORD - 1 & 2 * BACKWARD - 1}"
+    new = (moved(target) - moved(place)) // DWORD - 1 & 2 * BACKWARD - 1
+    return f"{match[1]} {new}", f"{words[:4]}{new:04X}", moved(place)

@@ -65,5 +65,10 @@ def test_a_listing_made_longer_keeps_its_jumps():
     """A jump over the new instructions, one back over them, and one to the instruction behind them."""
     texts = ["s_branch 2", NOP, "s_cbranch_scc0 65533", "s_branch 65534", "s_endpgm"]
     lines = [f"\t{text} // {4 * n:012X}: BF800000\n" for n, text in enumerate(texts)]
-    found = [line.split(" //")[0].strip() for line in longer("".join(lines), 8, 2).splitlines()]
-    assert found == ["s_branch 4", NOP, NOP, NOP, "s_cbranch_scc0 65531", "s_branch 65534", "s_endpgm"]
+    found = longer("".join(lines), 8, 2).splitlines()
+    assert [line.split(" //")[0].strip() for line in found] == [
+        "s_branch 4", NOP, NOP, NOP, "s_cbranch_scc0 65531", "s_branch 65534", "s_endpgm"
+    ]  # fmt: skip
+    assert [line.split()[-1] for line in found] == [
+        "BF800004", "BF800000", "BF800000", "BF800000", "BF80FFFB", "BF80FFFE", "BF800000"
+    ]  # fmt: skip
