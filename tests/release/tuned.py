@@ -39,15 +39,14 @@ INSTALL_AND_TUNE = """
 set -eu
 cd /out
 "$PROGRAM" -m pip install --quiet --index-url file:///index/public/simple "$DISTRIBUTION"
-if LD_PRELOAD="${LIBRARY:-}" "$PROGRAM" /program.py "$FASTER" /out "$HANGS"; then
-    echo "a process was expected to be killed in a launch of row $HANGS, and ended by itself" >&2
-    exit 1
-fi
+# Killed in a launch. Under wine its status is 0 or not.
+LD_PRELOAD="${LIBRARY:-}" "$PROGRAM" /program.py "$FASTER" /out "$HANGS" || true
 LD_PRELOAD="${LIBRARY:-}" "$PROGRAM" /program.py "$FASTER" /out
 """
 ROW = re.compile(rb"clang version [0-9.]{5}")
-# Each kernel's second candidate: with a wrong result, or a launch that never ends.
-BROKEN = made.MORE[1]
+# Each kernel's second candidate: with a wrong result, or a launch that never ends. OTHER's first one fails,
+# because the emulator lacks its text.
+FIRST, BROKEN = made.MORE
 BREAKS = {
     NAME: (re.compile(r"v_exp_f32_e32 (v\d+), "), r"v_log_f32_e32 \1, "),
     OTHER: (re.compile(r"s_endpgm"), "s_branch 65535"),  # to itself
@@ -75,6 +74,8 @@ def copies(wheel, arch, disassembly, folder):
         own = next(each for each in codes if f"<{kernel}>:\n" in texts[each].read_text())
         code = ROW.sub(b"clang version %05d" % number, own)
         assert code != own
+        if (kernel, number) == (OTHER, FIRST):
+            return code
         (folder / f"{kernel}-{number}.co").write_bytes(code)
         text = texts[own].read_text()
         if number == BROKEN:
@@ -127,6 +128,7 @@ def tuned_from_index(wheel, disassembly, place, folder):
         "FA_FAKE_HIP_DLL" if place.under_wine else "LIBRARY": inside,
     }  # fmt: skip
     run_in(place.image, ["sh", "-c", INSTALL_AND_TUNE], mounts=mounts, env=env)
+    assert not (folder / "out/ended").exists(), "the row that hangs ended by itself"
     report, shown = (
         json.loads((folder / "out" / f"{name}.json").read_text()) for name in ("report", "shown")
     )
@@ -134,18 +136,20 @@ def tuned_from_index(wheel, disassembly, place, folder):
 
 
 def rows_named(listed, kernel):
-    """A kernel's right candidate and its broken one."""
+    """A kernel's first candidate and its broken one."""
     return tuple(listed.kernels[kernel].candidates)
 
 
 def require_tuned(wheel, disassembly, place, folder):
-    """The right row is kept and serves the next call. Wrong and endless ones are out.
+    """The right row is kept and serves the next call. Those that are wrong, fail or hang are out.
 
-    Before that a process was killed in a launch, one ended by Ctrl-C, and one had a full disk.
+    Before that a process was killed in a launch, and runs met Ctrl-C, another process and a full disk.
     """
     listed, report, shown = tuned_from_index(wheel, disassembly, place, folder)
     faster, wrong = rows_named(listed, NAME)
     assert shown["ctrl_c"] == {"status": 130, "kernels": [OTHER]}
+    assert shown["second"]["status"] == 1
+    assert "tunes this GPU already" in shown["second"]["said"]
     assert shown["full"]["status"] == 1
     assert "report.json cannot be written: No space left on device" in shown["full"]["said"]
     assert f'"winner": "{faster}"' in shown["full"]["said"], "the report is printed"
@@ -155,8 +159,8 @@ def require_tuned(wheel, disassembly, place, folder):
     found = report["kernels"][NAME]
     assert (found["shipped"], found["winner"]) == (listed.kernels[NAME].shipped, faster)
     assert states_of(found) == {faster: "timed", wrong: "wrong"}
-    right, hangs = rows_named(listed, OTHER)
-    assert states_of(report["kernels"][OTHER]) == {right: "timed", hangs: "endless"}
+    fails, hangs = rows_named(listed, OTHER)
+    assert states_of(report["kernels"][OTHER]) == {fails: "failed", hangs: "endless"}
     assert (shown["launched"], shown["in_use"]) == (NAME, faster)
     assert f"; row {faster} is used instead of {found['shipped']}, kept by " in shown["row"]
     assert shown["error"] < 0.01, "fp16; a wrong kernel is off by about 1"

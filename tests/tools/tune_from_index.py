@@ -1,8 +1,8 @@
 """In the verify container: the command line's ``tune --apply`` with the installed candidates, then a call.
 
 The emulator takes the GPU's place: calls are short, and a row's time is from a table. With a row that hangs
-as the third argument, the process is killed while it runs. Without, ``tune`` is ended by Ctrl-C and meets a
-full disk before it comes to its end.
+as the third argument, the process is killed while it runs. Without, ``tune`` is ended by Ctrl-C, and meets
+another process and a full disk, before it comes to its end.
 """
 
 import contextlib
@@ -28,7 +28,8 @@ from wheel_builder.machine_code.fake_hip.control import HOST_MEMORY, FakeHip, ke
 FASTER, OUT, HANGS = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
 REPORT = OUT / "report.json"
 ARGUMENTS = ["tune", "--seqlen", "40", "--runs", "1", "--report", str(REPORT)]
-TIMES = 2 * 2 * 2  # of a kernel with one right candidate: both rows, causal or not, two widths
+TIMES = 2 * 2  # of a kernel without a right candidate: causal or not, two widths
+SLEEPS = "import time; time.sleep(600)"
 # Ends the process by force, as a task manager does, two seconds after the row begins.
 KILLER = """
 import json, os, sys, time
@@ -70,6 +71,17 @@ def kept():
     return [*json.loads(REPORT.read_text())["kernels"]]
 
 
+def beside_another():
+    """While a process that lives has the lock. Afterwards the lock is that of one that ended."""
+    [progress] = tuned.folder().glob("tune-*.json")
+    with subprocess.Popen([sys.executable, "-c", SLEEPS]) as other:
+        progress.with_suffix(".pid").write_text(str(other.pid))
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            status = tune()
+        other.kill()
+    return {"status": status, "said": said.getvalue()}
+
+
 def on_a_full_disk():
     def full(*_given, **_named):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -89,8 +101,10 @@ fake_hip = FakeHip()
 with kernels_on_host_memory(fake_hip):
     if HANGS:
         subprocess.Popen([sys.executable, "-c", KILLER, str(tuned.folder()), *HANGS, str(os.getpid())])
-        sys.exit(tune())
-    shown = {"ctrl_c": after_ctrl_c(), "full": on_a_full_disk()}
+        tune()
+        (OUT / "ended").touch()
+        sys.exit()
+    shown = {"ctrl_c": after_ctrl_c(), "second": beside_another(), "full": on_a_full_disk()}
     status = tune("--apply")
     HOST_MEMORY.checks_kernels = True
     in_use[0] = ""
