@@ -79,15 +79,17 @@ template <class Layout, int kKeys>
 struct KeyDescales {
   static constexpr int kElements = kKeys / Layout::kM * Layout::kRows;  // keys of a lane's scores
   static constexpr bool kNear = Layout::kColumns > 1;                   // kM neighbours have different keys
-  static constexpr int kHeld = kNear || kElements <= 16 ? 1 : kElements / 16;
-  static_assert(!kNear || kElements * Layout::kM <= 32, "each key has a lane, which a swizzle reaches");
+  // Keys in a register, for the lanes that a swizzle reaches.
+  static constexpr int kOfHeld = !kNear ? 16 : Layout::kM < 32 ? 32 / Layout::kM : 1;
+  static constexpr int kHeld = kElements <= kOfHeld ? 1 : kElements / kOfHeld;
 
   float held[kHeld];
 
   // The key of `held[i]`.
   FA_DEVICE static int key(int i, int lane) {
     if constexpr (kNear) {
-      return Layout::held_begin(lane, kKeys) + Layout::held_step(lane / Layout::kM % kElements);
+      constexpr int kOwn = kElements < kOfHeld ? kElements : kOfHeld;
+      return Layout::held_begin(lane, kKeys) + Layout::held_step(i * kOfHeld + lane / Layout::kM % kOwn);
     }
     return Layout::held_begin(lane, kKeys) +
            Layout::held_step(i * 16 + lane % (kElements < 16 ? kElements : 16));
@@ -96,8 +98,10 @@ struct KeyDescales {
   // Of element f of a lane's scores.
   template <int f>
   FA_DEVICE float of() const {
-    constexpr int kSwizzle = kNear ? f * Layout::kM << 5 | (Layout::kM - 1) : f % 16 << 5 | 0x10;
-    const int bits = __builtin_bit_cast(int, held[kNear ? 0 : f / 16]);
+    if constexpr (kOfHeld == 1) return held[f];  // the lane's own
+    constexpr int kFrom = f % kOfHeld;
+    constexpr int kSwizzle = kNear ? kFrom * Layout::kM << 5 | (Layout::kM - 1) : kFrom << 5 | 0x10;
+    const int bits = __builtin_bit_cast(int, held[f / kOfHeld]);
     return __builtin_bit_cast(float, __builtin_amdgcn_ds_swizzle(bits, kSwizzle));
   }
 
@@ -212,8 +216,8 @@ struct CodedStage : Stage {
 // theirs.
 template <class Unit, DType kDType, int kHeadDim, bool kPairs>
 struct CodedQuery {
-  static constexpr int kSharers = Unit::kWave / Unit::kN;  // lanes that read a row
-  static_assert(kSharers == 2 || kSharers == 4 || (kSharers == 8 && !kPairs));
+  static constexpr int kSharers = Unit::kWave / Unit::kN, kUnits = kHeadDim / 8;  // lanes that read a row
+  static_assert(kSharers == 2 || kSharers == 4 || !kPairs);
   static constexpr int kLanes = (kSharers - 1) * 16,
                        kStep = kSharers * 16;  // bits of a byte's place in a row
   static constexpr int kShift = kSharers / 2;
@@ -230,8 +234,10 @@ struct CodedQuery {
       // The two loops of a kernel without matrix instructions come close to 64 KiB.
       constexpr int kTogether = Unit::kColumns > 1 ? 2 : 8;
 #pragma unroll kTogether
-      for (int i = 0; i < kHeadDim / (8 * kSharers); ++i) {
-        const u32x4 words = view.template read<u32x4>(lane % Unit::kN, place(i * kSharers + lane / Unit::kN));
+      for (int i = 0; i < (kUnits + kSharers - 1) / kSharers; ++i) {
+        const int unit = i * kSharers + lane / Unit::kN;
+        const u32x4 words =
+            view.template read<u32x4>(lane % Unit::kN, place(kUnits < kSharers ? unit % kUnits : unit));
 #pragma unroll
         for (int word = 0; word < 4; ++word) {
           const uint32_t pair = words[word] & 0x7fff7fff;
