@@ -299,7 +299,7 @@ int main() {
   printf(",");
   layout<fa::NarrowLayout<fa::MatrixUnit::dot2_64>>("dot2_64_narrow");
   printf(",");
-  layout<fa::LoneLayout>("lone");
+  layout<fa::LoneLayout>("dot2_64_lone");
   printf(",");
   layout<fa::Fp8Layout<fa::MatrixUnit::mfma>>("mfma_fp8");
   printf(",");

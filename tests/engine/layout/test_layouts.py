@@ -20,7 +20,7 @@ from wheel_builder.tables.calls import CALLS, parse_calls
 
 UNITS = [
     *("mfma", "mfma_narrow", "wmma", "wmma_split", "dot2", "dot2_64", "dot2_narrow", "dot2_64_narrow"),
-    *("lone", "mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"),
+    *("dot2_64_lone", "mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"),
 ]
 
 
@@ -297,7 +297,7 @@ def test_a_result_of_another_unit_is_not_taken_for_an_operand(said):
     assert chaining == [
         *("mfma", "mfma_narrow", "wmma_split", "mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"),
     ]
-    for name in ("wmma", "dot2", "dot2_64", "dot2_narrow", "dot2_64_narrow", "lone"):
+    for name in ("wmma", "dot2", "dot2_64", "dot2_narrow", "dot2_64_narrow", "dot2_64_lone"):
         u = said["layouts"][name]
         held = u["tiles"]["64"]["held"]
         assert any(held[lane][0] != u["run_begin"][lane] for lane in range(u["wave"]))
