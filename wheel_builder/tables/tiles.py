@@ -110,8 +110,9 @@ WITH = {
 }
 # Fields required in every row.
 NEEDED = ("waves", "pairs", "keys", "queries", "schedule", "slices")
-# Of a step with narrow_steps: NarrowLayout of mma/layout.hpp.
+# Of a step with narrow_steps: NarrowLayout of mma/layout.hpp. Over codes, a lane of gfx906 has all columns.
 NARROW_COLUMNS = {"mfma": 16, "dot2": 4, "dot2_64": 8}
+OWN_KEYS_COLUMNS = {**NARROW_COLUMNS, "dot2_64": 4}
 BACKWARDS = answering(known_kinds(), BACKWARD)  # the kernel of each path
 FUSED = BACKWARDS["fused"]
 HEAD = """\
@@ -205,7 +206,9 @@ def waves_of(tile: Tile) -> int:
 
 def columns_of_step(isa: Isa, tile: Tile) -> int:
     """Columns of a matrix step of a row's kernel."""
-    return NARROW_COLUMNS[isa.unit] if "narrow_steps" in tile.switches else isa.step_columns
+    if "narrow_steps" not in tile.switches:
+        return isa.step_columns
+    return (OWN_KEYS_COLUMNS if tile.schedule == "own_keys" else NARROW_COLUMNS)[isa.unit]
 
 
 def parse_tiles(text: str, isas: set[str]) -> Tiles:

@@ -247,6 +247,19 @@ struct PartsOfOut {
   }
 };
 
+// Of LoneValues: lanes with other keys of the same rows all get the sum.
+template <class B>
+FA_DEVICE void join_lanes(const B& block, typename B::Stored& stored) {
+#pragma unroll
+  for (int step = 0; step < B::kStoredSteps; ++step) {
+#pragma unroll
+    for (int c = 0; c < B::Unit::kColumns; ++c) {
+      stored[step][c] = across_lanes<B::Unit::kWave - ValuesOf<typename B::Unit>::kM>(
+          stored[step][c], block.lane, [](float a, float b) { return a + b; });
+    }
+  }
+}
+
 // `stored`: the wave's part of head_dim of O, of all keys. `factor`: of this wave's O.
 template <class B>
 FA_DEVICE void join_waves(const B& block, typename B::Out& o, typename B::Softmax& softmax, float factor,
@@ -254,16 +267,22 @@ FA_DEVICE void join_waves(const B& block, typename B::Out& o, typename B::Softma
   softmax.join_sums(block.lane);
 #pragma unroll
   for (int step = 0; step < B::kOutSteps; ++step) B::Unit::settle(o[step]);
-  const PartsOfOut<B> parts{block, o, join_sums_of_waves(block, softmax, factor)};
+  if constexpr (B::kConfig.waves == 1) {
 #pragma unroll
-  for (int part = 0; part < B::kConfig.waves; ++part) {
-    if (part != block.wave) parts.give(part);
-  }
-  workgroup_barrier();
+    for (int step = 0; step < B::kStoredSteps; ++step) stored[step] = o[step] * factor;
+  } else {
+    const PartsOfOut<B> parts{block, o, join_sums_of_waves(block, softmax, factor)};
 #pragma unroll
-  for (int part = 0; part < B::kConfig.waves; ++part) {
-    if (part == block.wave) parts.take(part, stored);
+    for (int part = 0; part < B::kConfig.waves; ++part) {
+      if (part != block.wave) parts.give(part);
+    }
+    workgroup_barrier();
+#pragma unroll
+    for (int part = 0; part < B::kConfig.waves; ++part) {
+      if (part == block.wave) parts.take(part, stored);
+    }
   }
+  if constexpr (kLone<typename B::Unit>) join_lanes(block, stored);
 }
 
 }  // namespace fa

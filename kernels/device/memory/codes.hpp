@@ -79,15 +79,17 @@ template <class Layout, int kKeys>
 struct KeyDescales {
   static constexpr int kElements = kKeys / Layout::kM * Layout::kRows;  // keys of a lane's scores
   static constexpr bool kNear = Layout::kColumns > 1;                   // kM neighbours have different keys
-  static constexpr int kHeld = kNear || kElements <= 16 ? 1 : kElements / 16;
-  static_assert(!kNear || kElements * Layout::kM <= 32, "each key has a lane, which a swizzle reaches");
+  // Keys in a register, for the lanes that a swizzle reaches.
+  static constexpr int kOfHeld = !kNear ? 16 : Layout::kM < 32 ? 32 / Layout::kM : 1;
+  static constexpr int kHeld = kElements <= kOfHeld ? 1 : kElements / kOfHeld;
 
   float held[kHeld];
 
   // The key of `held[i]`.
   FA_DEVICE static int key(int i, int lane) {
     if constexpr (kNear) {
-      return Layout::held_begin(lane, kKeys) + Layout::held_step(lane / Layout::kM % kElements);
+      constexpr int kOwn = kElements < kOfHeld ? kElements : kOfHeld;
+      return Layout::held_begin(lane, kKeys) + Layout::held_step(i * kOfHeld + lane / Layout::kM % kOwn);
     }
     return Layout::held_begin(lane, kKeys) +
            Layout::held_step(i * 16 + lane % (kElements < 16 ? kElements : 16));
@@ -96,8 +98,10 @@ struct KeyDescales {
   // Of element f of a lane's scores.
   template <int f>
   FA_DEVICE float of() const {
-    constexpr int kSwizzle = kNear ? f * Layout::kM << 5 | (Layout::kM - 1) : f % 16 << 5 | 0x10;
-    const int bits = __builtin_bit_cast(int, held[kNear ? 0 : f / 16]);
+    if constexpr (kOfHeld == 1) return held[f];  // the lane's own
+    constexpr int kFrom = f % kOfHeld;
+    constexpr int kSwizzle = kNear ? kFrom * Layout::kM << 5 | (Layout::kM - 1) : kFrom << 5 | 0x10;
+    const int bits = __builtin_bit_cast(int, held[f / kOfHeld]);
     return __builtin_bit_cast(float, __builtin_amdgcn_ds_swizzle(bits, kSwizzle));
   }
 

@@ -77,8 +77,14 @@ struct OwnKeys {
   // S^T += K * Q^T, a load at a time: the products are in no branch by format.
   template <class Codes, class Query>
   FA_DEVICE void multiply(const Codes& how, typename Unit::C* s, const Query& query) const {
+    constexpr bool kAhead = kLone<Unit>;  // unpacking hides the reads of Q, at the cost of registers
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
+      [[maybe_unused]] typename Unit::B ahead[kRuns];
+      if constexpr (kAhead) {
+#pragma unroll
+        for (int run = 0; run < kRuns; ++run) ahead[run] = query.operand(i * kRuns + run);
+      }
       typename Unit::A of[kRuns][kSteps];
       how.unpacking([&](const auto& unpack) {
 #pragma unroll
@@ -89,7 +95,7 @@ struct OwnKeys {
       });
 #pragma unroll
       for (int run = 0; run < kRuns; ++run) {
-        const typename Unit::B q = query.operand(i * kRuns + run);
+        const typename Unit::B q = kAhead ? ahead[run] : query.operand(i * kRuns + run);
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
           if (i + run == 0) {
@@ -128,8 +134,9 @@ struct OwnKeys {
 
 // V as operands A of O^T, which `turned` and `unpack` make. A lane loads kWidth neighbouring codes of each of
 // its keys: row r of step s of O^T is element r * kWidth + s of head_dim.
-template <class Unit, int kKeys, int kHeadDim>
+template <class UnitOfKeys, int kKeys, int kHeadDim>
 struct OwnValues {
+  using Unit = ValuesOf<UnitOfKeys>;
   struct Tile {
     static constexpr int kBytes = 0;
   };
@@ -222,7 +229,7 @@ struct OwnValues {
                                        const Turn& turn) {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
-      const typename Unit::B b = p.operand(i);
+      const typename Unit::B b = operand_of(p, i);
 #pragma unroll
       for (int word = 0; word < kWidth / 2; ++word) {
         uint32_t both[Unit::kRun / 2];
@@ -242,6 +249,15 @@ struct OwnValues {
         // On the VALU, or operands stay for later products.
         if constexpr (Unit::kColumns > 1) Unit::pin(o[word * 2]), Unit::pin(o[word * 2 + 1]);
       }
+    }
+  }
+
+  template <class P>
+  FA_DEVICE static typename Unit::B operand_of(const P& p, int i) {
+    if constexpr (kLone<Unit>) {
+      return p.template operand_of<Unit>(i);
+    } else {
+      return p.operand(i);
     }
   }
 
@@ -272,7 +288,8 @@ struct OwnRows : Unit {
 // LDS through which `waves` waves give each other all parts of O^T but their own.
 template <class Unit>
 constexpr int join_bytes(int head_dim, int waves) {
-  return (waves - 1) * Unit::kN * head_dim * static_cast<int>(sizeof(float));
+  constexpr int kGroups = kLone<Unit> ? Unit::kWave / ValuesOf<Unit>::kM : 1;
+  return (waves - 1) * Unit::kN * kGroups * head_dim * static_cast<int>(sizeof(float));
 }
 
 }  // namespace fa

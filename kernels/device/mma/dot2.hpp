@@ -118,5 +118,7 @@ struct NarrowUnit<MatrixUnit::dot2, kGfx, kDType> : Dot2Unit<NarrowLayout<Matrix
 template <Gfx kGfx, DType kDType>
 struct NarrowUnit<MatrixUnit::dot2_64, kGfx, kDType>
     : Dot2Unit<NarrowLayout<MatrixUnit::dot2_64>, kGfx, kDType> {};
+template <Gfx kGfx, DType kDType>
+struct LoneUnit : Dot2Unit<LoneLayout, kGfx, kDType> {};
 
 }  // namespace fa

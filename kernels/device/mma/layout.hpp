@@ -159,8 +159,26 @@ struct NarrowLayout<MatrixUnit::dot2_64> : NarrowLayout<MatrixUnit::dot2> {
   static constexpr int kWave = 64, kN = 8;
 };
 
-constexpr int narrow_columns(MatrixUnit unit) {
+// No lanes share a row: each has all columns. For codes.
+struct LoneLayout {
+  static constexpr int kWave = 64, kM = 64, kN = 4, kK = 8;
+  static constexpr int kRun = 8, kColumns = 4, kRows = 1, kPeers = 63;
+  static constexpr bool kChainsInRegisters = false, kStoresHalves = false;
+
+  static constexpr int a_row(int lane) { return lane; }
+  static constexpr int run_begin(int) { return 0; }
+  static constexpr int column(int, int c) { return c; }
+  static constexpr int c_row(int lane, int) { return lane; }
+
+  static constexpr int slot_of_row(int row, int rows) { return row % (rows / 64) * 64 + row / (rows / 64); }
+  static constexpr int row_of_slot(int slot, int rows) { return slot % 64 * (rows / 64) + slot / 64; }
+  static constexpr int held_begin(int lane, int rows) { return lane * (rows / 64); }
+  static constexpr int held_step(int f) { return f; }
+};
+
+constexpr int narrow_columns(MatrixUnit unit, bool of_codes) {
   if (unit == MatrixUnit::mfma) return NarrowLayout<MatrixUnit::mfma>::kN;
+  if (unit == MatrixUnit::dot2_64 && of_codes) return LoneLayout::kN;
   return unit == MatrixUnit::dot2_64 ? NarrowLayout<MatrixUnit::dot2_64>::kN
                                      : NarrowLayout<MatrixUnit::dot2>::kN;
 }

@@ -48,20 +48,42 @@ FA_DEVICE void multiply_halves(C& c, A a, const B& b, Product product) {
 template <MatrixUnit kUnit, Gfx kGfx, DType kDType>
 struct NarrowUnit;
 
+// Likewise with LoneLayout.
+template <Gfx kGfx, DType kDType>
+struct LoneUnit;
+
+// Whether a lane has all columns.
+template <class Unit>
+inline constexpr bool kLone = Unit::kPeers == Unit::kWave - 1;
+
+// Its steps of O^T += V^T * P^T: 16 lanes have the rows, and each of four such groups has other keys. So a
+// lane's C is a part of the sum.
+template <class Unit>
+struct LoneValues : Unit {
+  static constexpr int kM = 16, kK = Unit::kRun * Unit::kWave / kM;
+
+  static constexpr int a_row(int lane) { return lane % kM; }
+  static constexpr int run_begin(int lane) { return lane / kM * Unit::kRun; }
+  static constexpr int c_row(int lane, int) { return lane % kM; }
+};
+template <class Unit>
+using ValuesOf = Choice<kLone<Unit>, LoneValues<Unit>, Unit>;
+
 // The matrix unit of a kernel.
-template <Gfx kGfx, DType kDType, bool kFp8, bool kNarrowSteps = false>
+template <Gfx kGfx, DType kDType, bool kFp8, bool kNarrowSteps = false, bool kOfCodes = false>
 struct UnitFor {
   using Type = UnitOf<kGfx, kDType>;
 };
-template <Gfx kGfx, DType kDType>
-struct UnitFor<kGfx, kDType, false, true> {
+template <Gfx kGfx, DType kDType, bool kOfCodes>
+struct UnitFor<kGfx, kDType, false, true, kOfCodes> {
   static_assert(traits(kGfx).unit == MatrixUnit::mfma || traits(kGfx).unit == MatrixUnit::dot2 ||
                     traits(kGfx).unit == MatrixUnit::dot2_64,
                 "tiles.toml: narrow_steps are of MFMA and the dot products");
-  using Type = NarrowUnit<traits(kGfx).unit, kGfx, kDType>;
+  using Type = Choice<kOfCodes && traits(kGfx).unit == MatrixUnit::dot2_64, LoneUnit<kGfx, kDType>,
+                      NarrowUnit<traits(kGfx).unit, kGfx, kDType>>;
 };
-template <Gfx kGfx, DType kDType>
-struct UnitFor<kGfx, kDType, true> {
+template <Gfx kGfx, DType kDType, bool kOfCodes>
+struct UnitFor<kGfx, kDType, true, false, kOfCodes> {
   static_assert(traits(kGfx).fp8 != Fp8::none, "table.toml: the ISA has no products of fp8");
   using Type = Fp8Unit<traits(kGfx).unit, kGfx>;
 };

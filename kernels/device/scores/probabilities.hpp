@@ -56,7 +56,7 @@ struct Probabilities<Unit, kKeys, kDType, kPadded, kKept, false> {
   static constexpr int kUnroll = Unit::kFewInstructions ? kSteps : 1;
   static constexpr int kHeld = kKeys / Unit::kM * Unit::kRows;  // keys of one column held by a lane
   static constexpr int kChunk = kHeld < 8 ? kHeld : 8;          // consecutive ones of these
-  typedef uint32_t Words __attribute__((ext_vector_type(kChunk / 2)));
+  typedef uint32_t Words __attribute__((ext_vector_type(kChunk < 2 ? 1 : kChunk / 2)));
 
   // Places of a lane's writes and reads. With kKept all addresses are at constant distances from two of them:
   // the start of its own keys of its first column (`own`), and of all keys (`all`).
@@ -73,6 +73,13 @@ struct Probabilities<Unit, kKeys, kDType, kPadded, kKept, false> {
       }
     }
 
+    // A lane's only key, of two columns.
+    FA_DEVICE void write_key(int c, uint32_t pair) const {
+      const int key = Unit::held_begin(lane, kKeys);
+      Tile::write_half(tile, Unit::column(lane, c), key / 8, key % 8 * 2, pair);
+      Tile::write_half(tile, Unit::column(lane, c + 1), key / 8, key % 8 * 2, pair >> 16);
+    }
+
     FA_DEVICE void write(int c, int f, Words words) const {
       if constexpr (kKept) {
         Tile::write(own, c, 0, Unit::held_step(f) * 2, words);
@@ -87,10 +94,17 @@ struct Probabilities<Unit, kKeys, kDType, kPadded, kKept, false> {
 
   FA_DEVICE Probabilities(const Place& place, const typename Unit::C* p) : place(place) {
     wave_barrier();
+    if constexpr (kHeld == 1) {
 #pragma unroll
-    for (int c = 0; c < Unit::kColumns; ++c) {
+      for (int c = 0; c < Unit::kColumns; c += 2) {
+        place.write_key(c, Unit::pack_p(element(p, c, 0), element(p, c + 1, 0)));
+      }
+    } else {
 #pragma unroll
-      for (int f = 0; f < kHeld; f += kChunk) place.write(c, f, chunk(p, c, f));
+      for (int c = 0; c < Unit::kColumns; ++c) {
+#pragma unroll
+        for (int f = 0; f < kHeld; f += kChunk) place.write(c, f, chunk(p, c, f));
+      }
     }
     wave_barrier();
   }
@@ -98,6 +112,12 @@ struct Probabilities<Unit, kKeys, kDType, kPadded, kKept, false> {
   FA_DEVICE typename Unit::B operand(int i) const {
     if constexpr (kKept) return read_columns<Unit, Tile>(place.all, 0, i * Unit::kK / 8);
     return read_columns<Unit, Tile>(place.tile, place.lane, (i * Unit::kK + Unit::run_begin(place.lane)) / 8);
+  }
+  // Of steps in which lanes have other runs.
+  template <class Steps>
+  FA_DEVICE typename Unit::B operand_of(int i) const {
+    return read_columns<Unit, Tile>(place.tile, place.lane,
+                                    (i * Steps::kK + Steps::run_begin(place.lane)) / 8);
   }
 
  private:

@@ -25,7 +25,6 @@ ROWS = {
     for arch in known_archs().values()
 }
 PLACES = decode_rules().places
-HELD = {("gfx906", 128): 2}  # decode over 8 bits: a wave has the registers of a SIMD, a workgroup two waves
 MAX_SPLITS = re.compile(r"int64_t kMaxSplits = (\d+);")
 MOST = int(MAX_SPLITS.search((CHECKOUT / "kernels/device/call/params.hpp").read_text())[1])
 
@@ -137,8 +136,7 @@ def test_codes_are_cut_into_as_many_parts_as_give_the_bytes_in_flight_of_16_bits
         for head_dim, heads in product(dims(arch, 64, 128, 256), (1, 8, 64))
     ]
     for case, plan in zip(cases, plans(cases), strict=True):
-        held = HELD.get((arch, case.head_dim), 4)
-        places = min({64: 8, 128: 4, 256: 2}[case.head_dim] // pair, held)
+        places = min({64: 8, 128: 4, 256: 2}[case.head_dim] // pair, 4)
         places = max(places, places_of(case))
         shares = [share_of_places(case.nheads_k * s, units, places) for s in range(1, MOST + 1)]
         full = case.nheads_k >= 0.9 * places * units

@@ -37,6 +37,10 @@ void table(const char* key, int rows, int columns, F value) {
 template <class L>
 void tile(int rows) {
   printf("\"%d\":{", rows);
+  if (rows % L::kM != 0) {
+    printf("}");
+    return;
+  }
   array("slot_of_row", rows, [=](int row) { return L::slot_of_row(row, rows); });
   printf(",");
   array("row_of_slot", rows, [=](int slot) { return L::row_of_slot(slot, rows); });
@@ -294,6 +298,8 @@ int main() {
   layout<fa::NarrowLayout<fa::MatrixUnit::dot2>>("dot2_narrow");
   printf(",");
   layout<fa::NarrowLayout<fa::MatrixUnit::dot2_64>>("dot2_64_narrow");
+  printf(",");
+  layout<fa::LoneLayout>("dot2_64_lone");
   printf(",");
   layout<fa::Fp8Layout<fa::MatrixUnit::mfma>>("mfma_fp8");
   printf(",");

@@ -20,7 +20,7 @@ from wheel_builder.tables.calls import CALLS, parse_calls
 
 UNITS = [
     *("mfma", "mfma_narrow", "wmma", "wmma_split", "dot2", "dot2_64", "dot2_narrow", "dot2_64_narrow"),
-    *("mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"),
+    *("dot2_64_lone", "mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"),
 ]
 
 
@@ -214,8 +214,8 @@ def test_a_step_is_a_matrix_product(unit, seed):
 @pytest.mark.parametrize("rows", [32, 64, 96, 128, 192, 256])
 def test_the_slots_of_a_tile_are_a_permutation_that_gives_lanes_consecutive_rows(unit, rows):
     _, u = unit
-    if rows % u["k"] and u["k"] > u["m"]:
-        return  # a lane's run is of more rows than a tile of these has
+    if rows % u["m"] or (rows % u["k"] and u["k"] > u["m"]):
+        return  # a step, or a lane's run, is of more rows than a tile of these has
     tile = u["tiles"][str(rows)]
     slots = tile["slot_of_row"]
     assert sorted(slots) == list(range(rows))
@@ -224,7 +224,7 @@ def test_the_slots_of_a_tile_are_a_permutation_that_gives_lanes_consecutive_rows
     for lane in range(u["wave"]):
         steps = product(range(rows // u["m"]), range(u["rows"]))
         assert tile["held"][lane] == [row_of_slot[s * u["m"] + u["c_row"][lane][r]] for s, r in steps]
-        chunk = next(n for n in (8, 4, 2) if len(tile["held"][lane]) % n == 0)
+        chunk = next(n for n in (8, 4, 2, 1) if len(tile["held"][lane]) % n == 0)
         for first in range(0, len(tile["held"][lane]), chunk):
             begin = tile["held"][lane][first]
             assert tile["held"][lane][first : first + chunk] == list(range(begin, begin + chunk))
@@ -270,7 +270,8 @@ def as_operand(u, tile, results, keys):
 def test_two_chained_products_are_attention_without_softmax(unit, keys, head_dim):
     """S^T = K Q^T and O^T = V^T S^T through LDS slots and lanes' registers, as in the kernel."""
     name, u = unit
-    if u["k"] > u["m"] and (keys % u["k"] or head_dim % u["k"]):
+    step = max(u["k"], u["m"])
+    if step > 32 and (keys % step or head_dim % step):
         return
     k, v, q = matrix(keys, head_dim, 1), matrix(keys, head_dim, 2), matrix(u["n"], head_dim, 3)
     key_tile, d_tile = u["tiles"][str(keys)], u["tiles"][str(head_dim)]
@@ -296,7 +297,7 @@ def test_a_result_of_another_unit_is_not_taken_for_an_operand(said):
     assert chaining == [
         *("mfma", "mfma_narrow", "wmma_split", "mfma_fp8", "mfma_wide_fp8", "wmma_split_fp8"),
     ]
-    for name in ("wmma", "dot2", "dot2_64", "dot2_narrow", "dot2_64_narrow"):
+    for name in ("wmma", "dot2", "dot2_64", "dot2_narrow", "dot2_64_narrow", "dot2_64_lone"):
         u = said["layouts"][name]
         held = u["tiles"]["64"]["held"]
         assert any(held[lane][0] != u["run_begin"][lane] for lane in range(u["wave"]))

@@ -83,13 +83,13 @@ struct Block {
   static constexpr float kScoreUnit = kOutUnit * kOutUnit;
 
   static constexpr bool kPadded = kConfig.padded_tiles;
+  static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys, kInPlace = kOwnKeys;
   using Unit = typename UnitFor<kGfx, kNarrow || kCoded ? DType::fp16 : kDType, kFp8Values,
-                                kConfig.narrow_steps>::Type;
-  static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
+                                kConfig.narrow_steps, kCoded>::Type;
+  static_assert(kHeadDim % Unit::kM == 0 && (kOwnKeys || !kLone<Unit>), "whole steps; own_keys");
   using Descales = KeyDescales<Unit, kKeys>;
   using Wide = typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type;
   using Convert = Choice<!kFp8Values, Wide, Choice<kCounts, Unchanged, CodesOf<kTraits.fp8>>>;
-  static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys, kInPlace = kOwnKeys;
   // Codes leave their registers early, for the next ones. Beside AccVGPRs, ordinary registers are too few.
   static constexpr bool kEarlyLoads =
       kOwnKeys && kConfig.narrow_steps && kHeadDim <= 64 && !kTraits.separate_acc_vgprs;
@@ -123,7 +123,7 @@ struct Block {
   static constexpr int kSlices = kConfig.slices;  // slices of head_dim, one per wave
   using Q = Query<Unit, kRowBytes / kOperandBytes<Unit> / kSlices, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
-  using Drop = Dropout<Unit, kKeys>;
+  using Drop = Dropout<Unit, kPacked ? larger(kKeys, 2 * Unit::kM) : kKeys>;  // decode lacks it
   template <int kRowsOf, int kBytes>
   using View = BufferView<kRowsOf, kBytes, kTraits.buffer_word3, kConfig.short_prologue>;
   template <class Stage>
@@ -134,9 +134,9 @@ struct Block {
   using DescaleView = BufferView<kKeys, sizeof(float), kTraits.buffer_word3>;
 
   static constexpr int kScoreSteps = kKeys / Unit::kM;
-  static constexpr int kStoredSteps = kValueDim / Unit::kM / (kPacked ? kConfig.waves : kSlices);
-  static constexpr int kOutSteps = kOwnKeys ? kValueDim / Unit::kM : kStoredSteps;  // computed
-  static_assert(!kPacked || kStoredSteps * Unit::kM * kConfig.waves == kHeadDim, "a wave has whole steps");
+  static constexpr int kStoredSteps = kValueDim / ValuesOf<Unit>::kM / (kPacked ? kConfig.waves : kSlices);
+  static constexpr int kOutSteps = kOwnKeys ? kValueDim / ValuesOf<Unit>::kM : kStoredSteps;  // computed
+  static_assert(!kPacked || kStoredSteps * ValuesOf<Unit>::kM * kConfig.waves == kHeadDim, "whole steps");
   static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
   using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured && !kWide && !kCoded, kConfig, kMasked,
                                      !kTraits.matrix_coexecution, kCounts>::Type;
@@ -145,7 +145,7 @@ struct Block {
   using Out = typename Unit::C[kOutSteps];
   using Stored = typename Unit::C[kStoredSteps];
   using StoredRows =
-      Choice<kOwnKeys, OwnRows<Unit, kOutSteps>, Choice<kFp8 && kDirect, OrderedRows<Unit>, Unit>>;
+      Choice<kOwnKeys, OwnRows<ValuesOf<Unit>, kOutSteps>, Choice<kFp8 && kDirect, OrderedRows<Unit>, Unit>>;
   // A wave has priority until its first loads are in flight. With fewer waves per SIMD this gains nothing.
   static constexpr bool kHastens = kConfig.short_prologue && kConfig.waves_per_simd > 3;
   // Priorities of waves that multiply. Waves in the softmax have 0.

@@ -66,8 +66,8 @@ struct QueryPower {
 // kPairs: steps 2i and 2i + 1 have the two halves of a lane's 16 neighbours (memory/own_codes.hpp).
 template <class Unit, DType kDType, int kHeadDim, bool kPairs>
 struct CodedQuery : QueryPower<kDType> {
-  static constexpr int kSharers = Unit::kWave / Unit::kN;  // lanes that read a row
-  static_assert(kSharers == 2 || kSharers == 4 || (kSharers == 8 && !kPairs));
+  static constexpr int kSharers = Unit::kWave / Unit::kN, kUnits = kHeadDim / 8;  // lanes that read a row
+  static_assert(kSharers == 2 || kSharers == 4 || !kPairs);
   static constexpr int kLanes = (kSharers - 1) * 16,
                        kStep = kSharers * 16;  // bits of a byte's place in a row
   static constexpr int kShift = kSharers / 2;
@@ -80,8 +80,9 @@ struct CodedQuery : QueryPower<kDType> {
       // The two loops of a kernel without matrix instructions come close to 64 KiB.
       constexpr int kTogether = Unit::kColumns > 1 ? 2 : 8;
 #pragma unroll kTogether
-      for (int i = 0; i < kHeadDim / (8 * kSharers); ++i) {
-        largest.add(view.template read<u32x4>(lane % Unit::kN, (i * kSharers + lane / Unit::kN) * 16));
+      for (int i = 0; i < (kUnits + kSharers - 1) / kSharers; ++i) {
+        const int unit = i * kSharers + lane / Unit::kN, own = kUnits < kSharers ? unit % kUnits : unit;
+        largest.add(view.template read<u32x4>(lane % Unit::kN, own * 16));
       }
       this->fit(largest.template of_wave<Unit::kWave>(lane));
     }
