@@ -225,6 +225,7 @@ ENUMERATORS = {"isa": "Isa", "family": "Family", "unit": "MatrixUnit", "fp8": "F
 FEATURES = (
     "trains",
     "large_head_dims",
+    "large_bwd",
     "atomic_fadd_f32",
     "steps_of_16",
     "tall_d64",

@@ -110,7 +110,7 @@ WITH = {
 }
 # Fields required in every row.
 NEEDED = ("waves", "pairs", "keys", "queries", "schedule", "slices")
-# Of a step with narrow_steps: NarrowLayout of mma/layout.hpp. Over codes, a lane of gfx906 has all columns.
+# Of a step with narrow_steps: NarrowLayout of mma/layout.hpp. With own_keys a lane of gfx906 has all columns.
 NARROW_COLUMNS = {"mfma": 16, "dot2": 4, "dot2_64": 8}
 OWN_KEYS_COLUMNS = {**NARROW_COLUMNS, "dot2_64": 4}
 BACKWARDS = answering(known_kinds(), BACKWARD)  # the kernel of each path

@@ -61,22 +61,32 @@ struct QueryInRegisters {
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
       const int byte = ((kFirst + i) * Unit::kK + Unit::run_begin(lane)) * kOperandBytes<Unit>;
-      step[i].column[0] = read<typename Unit::A>(view, Unit::column(lane, 0), byte);
+#pragma unroll
+      for (int c = 0; c < Unit::kColumns; ++c) {
+        step[i].column[c] = read<typename Unit::A>(view, Unit::column(lane, c), byte);
+      }
     }
     if (sign.none()) return;
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) step[i].column[0] = here(sign.apply(here(step[i].column[0])));
+    for_each([&](auto& column) { column = here(sign.apply(here(column))); });
   }
 
   FA_DEVICE typename Unit::B operand(int i) const { return step[i - kFirst]; }
 
   // All loads are complete from here on.
   FA_DEVICE void wait() {
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) step[i].column[0] = here(step[i].column[0]);
+    for_each([](auto& column) { column = here(column); });
   }
 
  private:
+  template <class Do>
+  FA_DEVICE void for_each(const Do& change) {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+#pragma unroll
+      for (int c = 0; c < Unit::kColumns; ++c) change(step[i].column[c]);
+    }
+  }
+
   template <class A, class View>
   FA_DEVICE static A read(const View& view, int row, int byte) {
     if constexpr (sizeof(A) == sizeof(u32x4)) {

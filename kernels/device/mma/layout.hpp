@@ -159,7 +159,7 @@ struct NarrowLayout<MatrixUnit::dot2_64> : NarrowLayout<MatrixUnit::dot2> {
   static constexpr int kWave = 64, kN = 8;
 };
 
-// No lanes share a row: each has all columns. For codes.
+// No lanes share a row: each has all columns. With own_keys.
 struct LoneLayout {
   static constexpr int kWave = 64, kM = 64, kN = 4, kK = 8;
   static constexpr int kRun = 8, kColumns = 4, kRows = 1, kPeers = 63;
@@ -176,9 +176,9 @@ struct LoneLayout {
   static constexpr int held_step(int f) { return f; }
 };
 
-constexpr int narrow_columns(MatrixUnit unit, bool of_codes) {
+constexpr int narrow_columns(MatrixUnit unit, bool own_keys) {
   if (unit == MatrixUnit::mfma) return NarrowLayout<MatrixUnit::mfma>::kN;
-  if (unit == MatrixUnit::dot2_64 && of_codes) return LoneLayout::kN;
+  if (unit == MatrixUnit::dot2_64 && own_keys) return LoneLayout::kN;
   return unit == MatrixUnit::dot2_64 ? NarrowLayout<MatrixUnit::dot2_64>::kN
                                      : NarrowLayout<MatrixUnit::dot2>::kN;
 }

@@ -70,20 +70,20 @@ template <class Unit>
 using ValuesOf = Choice<kLone<Unit>, LoneValues<Unit>, Unit>;
 
 // The matrix unit of a kernel.
-template <Gfx kGfx, DType kDType, bool kFp8, bool kNarrowSteps = false, bool kOfCodes = false>
+template <Gfx kGfx, DType kDType, bool kFp8, bool kNarrowSteps = false, bool kOwnKeys = false>
 struct UnitFor {
   using Type = UnitOf<kGfx, kDType>;
 };
-template <Gfx kGfx, DType kDType, bool kOfCodes>
-struct UnitFor<kGfx, kDType, false, true, kOfCodes> {
+template <Gfx kGfx, DType kDType, bool kOwnKeys>
+struct UnitFor<kGfx, kDType, false, true, kOwnKeys> {
   static_assert(traits(kGfx).unit == MatrixUnit::mfma || traits(kGfx).unit == MatrixUnit::dot2 ||
                     traits(kGfx).unit == MatrixUnit::dot2_64,
                 "tiles.toml: narrow_steps are of MFMA and the dot products");
-  using Type = Choice<kOfCodes && traits(kGfx).unit == MatrixUnit::dot2_64, LoneUnit<kGfx, kDType>,
+  using Type = Choice<kOwnKeys && traits(kGfx).unit == MatrixUnit::dot2_64, LoneUnit<kGfx, kDType>,
                       NarrowUnit<traits(kGfx).unit, kGfx, kDType>>;
 };
-template <Gfx kGfx, DType kDType, bool kOfCodes>
-struct UnitFor<kGfx, kDType, true, false, kOfCodes> {
+template <Gfx kGfx, DType kDType, bool kOwnKeys>
+struct UnitFor<kGfx, kDType, true, false, kOwnKeys> {
   static_assert(traits(kGfx).fp8 != Fp8::none, "table.toml: the ISA has no products of fp8");
   using Type = Fp8Unit<traits(kGfx).unit, kGfx>;
 };

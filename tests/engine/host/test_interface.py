@@ -976,7 +976,7 @@ def test_backward_kernels_are_explained(library):
     there = {each.head_dim for each in generate().load_table() if each.op == "bwd_dq"}
     for name, arch in known_archs().items():
         bf16 = BWD | {"arch": name, "dtype": "bf16"}
-        most = (256 if "large_head_dims" in arch.features else 128) if "trains" in arch.features else 0
+        most = (256 if "large_bwd" in arch.features else 128) if "trains" in arch.features else 0
         for head_dim in there:
             wanted = OK if head_dim <= most else UNSUPPORTED
             assert library.plan_bwd(**bf16 | {"head_dim": head_dim})[0] == wanted

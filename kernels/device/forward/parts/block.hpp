@@ -85,8 +85,8 @@ struct Block {
   static constexpr bool kPadded = kConfig.padded_tiles;
   static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys, kInPlace = kOwnKeys;
   using Unit = typename UnitFor<kGfx, kNarrow || kCoded ? DType::fp16 : kDType, kFp8Values,
-                                kConfig.narrow_steps, kCoded>::Type;
-  static_assert(kHeadDim % Unit::kM == 0 && (kOwnKeys || !kLone<Unit>), "whole steps; own_keys");
+                                kConfig.narrow_steps, kOwnKeys>::Type;
+  static_assert(kHeadDim % Unit::kM == 0, "head dims are whole matrix steps");
   using Descales = KeyDescales<Unit, kKeys>;
   using Wide = typename ConvertOf<kNarrow, kCoded, kWholeCodes, Descales>::Type;
   using Convert = Choice<!kFp8Values, Wide, Choice<kCounts, Unchanged, CodesOf<kTraits.fp8>>>;

@@ -15,7 +15,7 @@ from wheel_builder.tables.archs import known_archs
 pytestmark = pytest.mark.full
 ARCHS = tuple(name for name, arch in known_archs().items() if "trains" in arch.features)
 DTYPES = ("fp16", "bf16")
-LARGE = tuple(name for name in ARCHS if "large_head_dims" in known_archs()[name].features)
+LARGE = tuple(name for name in ARCHS if "large_bwd" in known_archs()[name].features)
 HEAD_DIMS = (
     *((arch, head_dim) for arch in ARCHS for head_dim in (32, 64, 96, 128)),
     *((arch, head_dim) for arch in LARGE for head_dim in (192, 256)),

@@ -248,7 +248,7 @@ def test_a_target_for_several_gpus_is_a_word_in_cpp():
     assert 'FA_NAME(gfx10_3_generic, "gfx10-3-generic")\n' in cpp_table(found)
     for name in ("gfx10-3-generic", "gfx10_3_generic"):
         assert f'FA_GPU("{name}", gfx10_3_generic, 0x7f, 12)\n' in cpp_table(found)
-    features = '["trains", "large_head_dims", "int8_d64", "int8_fp16", "coded_bf16"]'
+    features = '["trains", "large_head_dims", "large_bwd", "int8_d64", "int8_fp16", "coded_bf16"]'
     assert f'"gfx10-3-generic": {features}' in kernels_archs(archs_of(found))
     assert " || defined(__gfx10_3_generic__)\n#define FA_SEES_rdna2\n" in cpp_table(found)
 
