@@ -88,8 +88,8 @@ struct KeyDescales {
   // The key of `held[i]`.
   FA_DEVICE static int key(int i, int lane) {
     if constexpr (kNear) {
-      constexpr int kOwn = kElements < kOfHeld ? kElements : kOfHeld;
-      return Layout::held_begin(lane, kKeys) + Layout::held_step(i * kOfHeld + lane / Layout::kM % kOwn);
+      constexpr int kLanes = kElements < kOfHeld ? kElements : kOfHeld;
+      return Layout::held_begin(lane, kKeys) + Layout::held_step(i * kOfHeld + lane / Layout::kM % kLanes);
     }
     return Layout::held_begin(lane, kKeys) +
            Layout::held_step(i * 16 + lane % (kElements < 16 ? kElements : 16));
