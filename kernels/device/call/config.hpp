@@ -101,8 +101,9 @@ constexpr FwdTile forward_tile(Op op, Gfx arch, DType dtype, int head_dim) {
   const FwdConfig config = forward_config(op, arch, dtype, head_dim);
   const int steps =
       rows_of(op) == Rows::packed ? larger(config.column_blocks, 1) : config.waves / config.slices;
-  const int columns = config.narrow_steps ? narrow_columns(traits(arch).unit, config.schedule == Schedule::own_keys)
-                                          : traits(arch).step_columns;
+  const int columns = config.narrow_steps
+                          ? narrow_columns(traits(arch).unit, config.schedule == Schedule::own_keys)
+                          : traits(arch).step_columns;
   return {steps * columns, config.waves * traits(arch).wave};
 }
 
