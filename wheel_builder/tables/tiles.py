@@ -73,7 +73,7 @@ SETS: Mapping[str, tuple[str, ...]] = {
 # The fields that kernels/host reads, itself or by a tile function of kernels/device/call.
 HOST = (
     *("waves", "keys", "waves_per_simd", "slices", "column_blocks", "pairs", "features", "preferred"),
-    "narrow_steps",
+    *("narrow_steps", "schedule"),  # which give a step's columns
 )
 SWITCHES = (
     *("padded_tiles", "dual_issue", "scalar_scale", "identity_shortcuts", "buffer_stores", "half_stores"),
