@@ -11,7 +11,7 @@ from wheel_builder.base.errors import TileError
 from wheel_builder.extras.tune.rows import Kernel, Rows, toml_row
 from wheel_builder.tables.archs import Arch
 from wheel_builder.tables.kinds import FORWARD, FP8, INT8, PACKED, answering, known_kinds
-from wheel_builder.tables.tiles import FUSED, SETS, Tile, parse_tiles, waves_of
+from wheel_builder.tables.tiles import FUSED, SETS, Tile, columns_of_step, parse_tiles, waves_of
 
 MOST_THREADS = 1024  # of a workgroup, on every GPU
 MOST_NUMBER = 1024  # of any field
@@ -181,7 +181,7 @@ def _of_lds(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
     elements = TILES_AT_ONCE.get(row.schedule, 1) * row.keys * (kernel.head_dim + value_dim)
     tiles = elements * _element_bytes(kernel)
     steps = steps_of(kernel, arch)["query_steps"] // row.slices - row.query_steps
-    queries = row.waves * steps * arch.isa.step_columns * STEP_BYTES[arch.isa.unit]
+    queries = row.waves * steps * columns_of_step(arch.isa, row) * STEP_BYTES[arch.isa.unit]
     yield from _over_lds(arch, tiles + queries)
 
 
@@ -194,7 +194,7 @@ def _of_registers(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
 def _over_registers(arch: Arch, row: Tile, results: int, steps: int) -> Iterator[str]:
     """``results``: rows of results. ``steps`` of second operands."""
     unit = UNITS[arch.isa.unit]
-    of_results = results // unit.rows * (unit.rows * arch.isa.step_columns // arch.isa.wave)
+    of_results = results // unit.rows * (unit.rows * columns_of_step(arch.isa, row) // arch.isa.wave)
     of_operands = steps * unit.held // 2
     # Separate AccVGPRs hold results only.
     separate = arch.isa.separate_acc_vgprs

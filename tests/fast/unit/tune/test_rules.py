@@ -89,7 +89,7 @@ def test_waves_with_keys_of_their_own():
     assert said("gfx908", 64, Change("schedule", "own_keys")) == "own_keys needs codes of 8 bits"
     assert said("gfx908", 64, Change("query_steps", 3), op="decode_8bit") == ""
     many = said("gfx908", 64, Change("keys", 512), op="decode_8bit")  # no tile in LDS
-    assert many == "results and operands take 288 registers at least, and 2 waves leave 128"
+    assert many == "results and operands take 144 registers at least, and 2 waves leave 128"
 
 
 def test_q_in_lds_counts():

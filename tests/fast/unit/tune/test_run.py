@@ -12,7 +12,7 @@ from wheel_builder.extras.tune.measuring import Figures
 from wheel_builder.extras.tune.rows import NONE, Change, Kernel, joined, rows_of
 from wheel_builder.extras.tune.run import Tuning, Wishes, kernel_named, propose, reason_of, workgroup
 from wheel_builder.tables.archs import arch_named
-from wheel_builder.tables.tiles import known_tiles, workgroup_of
+from wheel_builder.tables.tiles import Workgroup, known_tiles, workgroup_of
 
 KERNEL = Kernel("gfx908", "fwd", "fp16", 64)
 ROWS = rows_of(known_tiles(), arch_named("gfx908"), KERNEL)
@@ -45,7 +45,7 @@ class Machinery:
         )
 
     def figures_of(self, subject, _kernel, tile, _results):
-        assert (tile.rows, tile.threads) in {(128, 256), (32, 64), (64, 128), (256, 512)}
+        assert tile in {Workgroup(waves * step, waves * 64) for step in (32, 16) for waves in (1, 2, 4, 8)}
         return Figures({"fwd, schedule": 100 * self.speed.get(subject, 1.0)})
 
     def execute(self, subject, *_):
