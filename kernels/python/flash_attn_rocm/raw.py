@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm.arguments import checks, preparation
+from flash_attn_rocm.arguments.memory import begin_together
 from flash_attn_rocm.arguments.normal_form import (
     DEQUANTISED,
     QUERY_CODES,
@@ -305,7 +306,7 @@ def _refuse_others(
 
 def _begins_with(x: Tensor, others: Iterable[Tensor]) -> bool:
     """Whether the first element is that of another tensor, too."""
-    return x.numel() > 0 and any(x.data_ptr() == other.data_ptr() for other in others)
+    return any(begin_together(x, other) for other in others)
 
 
 def _into(given: Tensor | None, found: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from flash_attn_rocm.arguments.memory import begin_together
 from flash_attn_rocm.arguments.normal_form import (
     CODES,
     DEQUANTISED,
@@ -162,9 +163,7 @@ def dtypes(inputs: Inputs, batch: int, eight: Eight, names: Sequence[str] = ("q"
 def shared(inputs: Inputs) -> list[str]:
     """Problems: one tensor for keys and for values, where new ones are written."""
     found = _shared({"k_descale": inputs.k_descale, "v_descale": inputs.v_descale})
-    k, v = inputs.k, inputs.v
-    # A graph of torch.compile has no addresses.
-    if k is v or (not torch.compiler.is_compiling() and k.data_ptr() == v.data_ptr() and k.numel()):
+    if inputs.k is inputs.v or begin_together(inputs.k, inputs.v):
         found.append("v_cache: expected memory of its own, because new keys are written, got that of k_cache")
     return found
 

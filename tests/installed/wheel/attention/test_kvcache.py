@@ -16,6 +16,8 @@ from flash_attn_rocm import FlashAttnArgumentError, explain, flash_attn_with_kvc
 from flash_attn_rocm.library.plans import Plan
 from flash_attn_rocm.serving import layouts
 from flash_attn_rocm.values import tolerances
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 PARAMETERS = {
     "dtype": [torch.float16, torch.bfloat16],
@@ -326,6 +328,29 @@ def test_one_memory_for_both_caches_is_refused_in_later_calls_too(host_fwd, kern
         flash_attn_with_kvcache(q, k_cache, k_cache[:], new, new, cache_seqlens=6)
     assert len(host_fwd) == 2
     assert (k_cache[:, 6] == 0).all()
+
+
+def of_shapes():
+    """The tensors of a call with new keys."""
+    new = [torch.zeros(2, 1, 2, 64).half() for _ in range(2)]
+    return torch.zeros(2, 1, 4, 64).half(), *(torch.zeros(2, 20, 2, 64).half() for _ in range(2)), *new
+
+
+def written_at_5(*tensors):
+    return flash_attn_with_kvcache(*tensors, cache_seqlens=5)
+
+
+@pytest.mark.parametrize("where", [torch.device("meta"), FakeTensorMode()], ids=["meta", "fake"])
+def test_caches_without_memory_are_not_one(where):
+    """Such tensors all have the address 0."""
+    with where:
+        assert written_at_5(*of_shapes()).shape == (2, 1, 4, 64)
+
+
+def test_a_call_with_new_keys_can_be_traced():
+    traced = make_fx(written_at_5, tracing_mode="fake")(*of_shapes())
+    given = [torch.randn(x.shape).half() for x in of_shapes()]
+    assert torch.equal(traced(*(x.clone() for x in given)), written_at_5(*given))
 
 
 def test_all_problems_at_once():

@@ -191,6 +191,15 @@ def test_two_gradients_in_one_place_are_refused(qkv):
         raw.bwd(out, *qkv, out, lse, None, place, place[:], None, 0.0, *RULES, False)
 
 
+def test_gradients_without_memory_are_not_in_one_place(qkv):
+    """Tensors on meta all have the address 0."""
+    q, k, v = (x.to("meta") for x in qkv)
+    lse = torch.empty(2, 4, 5, device="meta")
+    places = [torch.empty_like(x) for x in (q, k, v)]
+    found = raw.bwd(q, q, k, v, q, lse, *places, None, 0.0, *RULES, False)
+    assert [x.shape for x in found[:3]] == [x.shape for x in (q, k, v)]
+
+
 @pytest.mark.parametrize("wrong", [-1, 513, True, None])
 def test_parts_of_packed_sequences(qkv, wrong):
     tensors, cut = packed(qkv)
