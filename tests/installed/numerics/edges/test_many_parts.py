@@ -9,7 +9,7 @@ import torch
 from edge_calls import CALLED, DECODE, ran, small
 from flash_attn_rocm.values import kinds, paths
 
-PARTS, TILE, ROWS = 4, 64, 1
+PARTS, TILE, ROWS = 4, 128, 1  # no kernel has larger tiles
 WIDE = kinds.ATTENDING[paths.WIDE]  # without pages
 OPS = {DECODE, WIDE, *(kinds.ATTENDING[each] for each in (kinds.CODED, kinds.CODED_LATENT, paths.LATENT))}
 STORES = ("dense", "paged")
