@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 SHOWN = 200  # characters of a failure
+TIME_LIMIT = "time limit"
 
 
 def forked(work, task):
@@ -35,8 +36,15 @@ def forked(work, task):
         os.killpg(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     if text is None:
-        return {"ended": f"time limit of {task['limit']:.0f} s"}
+        return {"ended": f"{TIME_LIMIT} of {task['limit']:.0f} s"}
     return json.loads(text) if text else {"ended": f"crash, status {status}"}
+
+
+def way(found):
+    """How a process ended, in the words of tables. ``found``: what ``forked`` says without an answer."""
+    if "raised" in found:
+        return "exception"
+    return TIME_LIMIT if found["ended"].startswith(TIME_LIMIT) else "crash"
 
 
 def _silence():

@@ -22,7 +22,7 @@ import torch
 from flash_attn_rocm.suite.fuzz import made
 
 from mutation import calls, measured
-from mutation.forks import SHOWN, forked
+from mutation.forks import SHOWN, forked, way
 
 QUIET = ["-p", "no:cacheprovider", "--strict-markers", "-W", "error", "-q", "--no-header", "--tb=line"]
 CORPUS = "test_corpus.py"  # these calls are made directly, without pytest
@@ -111,7 +111,7 @@ class Worker:
         """
         found = forked(killer, task)
         if "ended" in found:
-            return {"killed": ["time limit" if "time" in found["ended"] else "crash", found["ended"]]}
+            return {"killed": [way(found), found["ended"]]}
         if found["answer"]:
             return {"killed": found["answer"]}
         theirs, found = self.of_original(task), forked(digests, task)

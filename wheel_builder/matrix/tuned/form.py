@@ -34,7 +34,9 @@ from wheel_builder.tables.tuning import exact
 FORMAT, REPORT = 1, "tuning"
 MOST_BYTES, MOST_BINS, MOST_WORDS, MOST_RUNS = 4 << 20, 64, 300, 1000
 MOST_LENGTH, MOST_HEADS, MOST_BATCH = 1 << 20, 1024, 1 << 20
-MOST_CLOCK, MOST_MS = 1e5, MOST_SECONDS * 1e3
+MOST_CLOCK = 1e5
+# A nanosecond and a day: quotients of such times are finite.
+LEAST_MS, MOST_MS = 1e-6, MOST_SECONDS * 1e3
 MACHINE = re.compile(r"([0-9a-f]{16})?")
 # Boost clocks are above those on paper, by less than this factor.
 ABOVE_PEAK = 2.0
@@ -77,7 +79,7 @@ class Bin:
         return Call(*(getattr(self, field) for field in Call._fields))
 
     def speedup(self, before: str, after: str) -> Fraction:
-        """The time of a row over that of another one, as the report writes them."""
+        """How many times as fast ``after`` is, by the decimal numbers of the report."""
         return exact(self.times[before].ms) / exact(self.times[after].ms)
 
 
@@ -224,11 +226,11 @@ def _bin_problems(kernel: KernelTuned, each: Bin) -> Iterator[str]:
     if each.times.keys() != {kernel.shipped, *kernel.timed}:
         yield "times: expected those of the shipped rows and of all timed candidates"
         return
-    if each.sdpa_ms is not None and not 0 < each.sdpa_ms <= MOST_MS:
-        yield f"sdpa_ms: expected more than 0 and at most {MOST_MS:g}, found {each.sdpa_ms:g}"
+    if each.sdpa_ms is not None and not LEAST_MS <= each.sdpa_ms <= MOST_MS:
+        yield f"sdpa_ms: expected {LEAST_MS:g} to {MOST_MS:g}, found {each.sdpa_ms:g}"
     for row, times in each.times.items():
-        if not 0 < times.least <= times.ms <= times.most <= MOST_MS:
-            yield f"times.{row}: expected 0 < least <= ms <= most <= {MOST_MS:g}"
+        if not LEAST_MS <= times.least <= times.ms <= times.most <= MOST_MS:
+            yield f"times.{row}: expected {LEAST_MS:g} <= least <= ms <= most <= {MOST_MS:g}"
         if not 1 <= times.runs <= MOST_RUNS:
             yield f"times.{row}.runs: expected 1 to {MOST_RUNS}, found {times.runs}"
     if each.winner not in each.times or each.times[each.winner].ms > min(t.ms for t in each.times.values()):

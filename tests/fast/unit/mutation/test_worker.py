@@ -6,7 +6,7 @@ import time
 from types import SimpleNamespace
 
 from tests.conftest import CHECKOUT
-from tests.tools.mutation.forks import forked
+from tests.tools.mutation.forks import forked, way
 from tests.tools.mutation.launches import answered, flat
 from wheel_builder.build.source import constant
 from wheel_builder.verify.numerics import TESTS
@@ -63,7 +63,9 @@ def test_a_process_answers_with_the_code_of_its_task():
 
 def test_an_exception_in_a_process_keeps_its_words():
     """It read "crash, status 0", so nobody learned why a survivor was not compared with float64."""
-    assert in_a_process(lambda _: 1 / 0) == {"ended": "ZeroDivisionError: division by zero", "raised": True}
+    found = in_a_process(lambda _: 1 / 0)
+    assert found == {"ended": "ZeroDivisionError: division by zero", "raised": True}
+    assert way(found) == "exception"
 
 
 def test_an_answer_that_json_refuses_is_an_exception():
@@ -71,5 +73,13 @@ def test_an_answer_that_json_refuses_is_an_exception():
 
 
 def test_a_crash_and_a_hang_are_no_exceptions():
-    assert in_a_process(lambda _: os.kill(os.getpid(), signal.SIGKILL)) == {"ended": "crash, status 9"}
-    assert in_a_process(lambda _: time.sleep(60), limit=0.2) == {"ended": "time limit of 0 s"}
+    crashed = in_a_process(lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    hung = in_a_process(lambda _: time.sleep(60), limit=0.2)
+    assert crashed == {"ended": "crash, status 9"}
+    assert hung == {"ended": "time limit of 0 s"}
+    assert (way(crashed), way(hung)) == ("crash", "time limit")
+
+
+def test_a_runtime_error_is_no_time_limit():
+    """Its name has the letters of "time": a table counted it so."""
+    assert way({"ended": "RuntimeError: no kernel", "raised": True}) == "exception"

@@ -23,7 +23,7 @@ from wheel_builder.cli.main import main
 from wheel_builder.extras.timings.evidence import EVIDENCE, ids_of, text_of, tile_rows, words_of
 from wheel_builder.extras.timings.merge import Key, verdicts
 from wheel_builder.matrix.tuned.calls import calls_of
-from wheel_builder.matrix.tuned.form import parse_tuning
+from wheel_builder.matrix.tuned.form import LEAST_MS, MOST_MS, parse_tuning
 from wheel_builder.matrix.tuned.tree import FOLDER, signed_tunings, to_json
 from wheel_builder.tables.archs import known_archs
 from wheel_builder.tables.tiles import parse_tiles
@@ -126,6 +126,18 @@ def test_times_of_some_calls_are_no_evidence():
         kernel.__dict__["bins"] += more.bins
     assert "-16.7% on" in decided(*lost)[FIRST].lacking[0]
     assert decided(*few)[FIRST].lacking[0].startswith("0 of 2 machines")
+
+
+def test_the_most_extreme_times_are_judged():
+    """Of a kernel with masks, whose times no peak bounds."""
+    masked, (most, least) = "fa_fwd_masked_fp16_d64", (MOST_MS / 2, LEAST_MS * 2)
+    bins = [call(masked, (most, least, most), **each._asdict()) for each in calls_of(masked)]
+    both = [make(kernels={masked: tuned(masked, *bins)}) for make in (report, another)]
+    for each in both:
+        each["kernels"][masked]["winner"] = ids(masked)[1]
+    found = decided(*(signed(parse_tuning(as_bytes(each), NOW)) for each in both))[ids(masked)[1]]
+    assert found.lacking == ()
+    assert found.gain == pytest.approx(most / least)
 
 
 def third(**values):
