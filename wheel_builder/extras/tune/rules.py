@@ -194,7 +194,7 @@ def _of_registers(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
 def _over_registers(arch: Arch, row: Tile, results: int, steps: int) -> Iterator[str]:
     """``results``: rows of results. ``steps`` of second operands."""
     unit = UNITS[arch.isa.unit]
-    of_results = results // unit.rows * (unit.rows * columns_of_step(arch.isa, row) // arch.isa.wave)
+    of_results = results * columns_of_step(arch.isa, row) // arch.isa.wave
     of_operands = steps * unit.held // 2
     # Separate AccVGPRs hold results only.
     separate = arch.isa.separate_acc_vgprs

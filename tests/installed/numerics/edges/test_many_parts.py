@@ -9,21 +9,19 @@ import torch
 from edge_calls import CALLED, DECODE, ran, small
 from flash_attn_rocm.values import kinds, paths
 
-PARTS, TILE, ROWS = 4, 128, 1  # no kernel has larger tiles
+PARTS, TILE, ROWS = 4, 128, 4  # no kernel has larger tiles
 WIDE = kinds.ATTENDING[paths.WIDE]  # without pages
-OPS = {DECODE, WIDE, *(kinds.ATTENDING[each] for each in (kinds.CODED, kinds.CODED_LATENT, paths.LATENT))}
-STORES = ("dense", "paged")
-CALLS = [
-    (kernel, store)
-    for kernel in CALLED
-    if kernel.op in OPS
-    for store in STORES[: 1 if kernel.op == WIDE else None]
-]
+LATENT = (kinds.ATTENDING[paths.LATENT], kinds.ATTENDING[kinds.CODED_LATENT])
+DENSE, PAGED, SLOPES = "dense", "paged", "paged, slopes"
+OTHERS = {PAGED: {"store": "paged"}, SLOPES: {"store": "paged", "alibi": "heads"}}
+NAMES = {WIDE: (DENSE,), **dict.fromkeys(LATENT, (DENSE, PAGED))}
+NAMES |= dict.fromkeys((DECODE, kinds.ATTENDING[kinds.CODED]), (DENSE, PAGED, SLOPES))
+CALLS = [(kernel, name) for kernel in CALLED for name in NAMES.get(kernel.op, ())]
 
 
-@pytest.mark.parametrize(("kernel", "store"), CALLS, ids=str)
-def test_a_call(target, shown, kernel, store):
-    given = {"heads": (2, 1), "splits": PARTS, "store": store, "page": TILE}
+@pytest.mark.parametrize(("kernel", "name"), CALLS, ids=str)
+def test_a_call(target, shown, kernel, name):
+    given = {"heads": (2, 1), "splits": PARTS, "page": TILE, **OTHERS.get(name, {})}
     call = small(kernel, target.device, ROWS, PARTS * TILE, **given)
     parts = call.parts(torch.empty(1, 2, ROWS), PARTS * TILE)["partial_lse"]
     assert len(parts) == PARTS, "the plan takes fewer"
