@@ -7,6 +7,8 @@
 // a unit further apart. Otherwise rows 8 apart would start at the same bank.
 #pragma once
 
+#include "device/arch/choice.hpp"
+
 namespace fa {
 
 template <int kRows, int kRowBytes, int kPeriod, bool kPadded = false, int kBlock = kPeriod>
@@ -65,18 +67,6 @@ struct Swizzle {
     }
   }
 };
-
-// First or Second.
-template <bool kFirst, class First, class Second>
-struct ChoiceOf {
-  using Type = First;
-};
-template <class First, class Second>
-struct ChoiceOf<false, First, Second> {
-  using Type = Second;
-};
-template <bool kFirst, class First, class Second>
-using Choice = typename ChoiceOf<kFirst, First, Second>::Type;
 
 template <class First, class Second>
 inline constexpr bool kSame = false;

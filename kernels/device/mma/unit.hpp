@@ -1,6 +1,7 @@
 // Shared by the matrix units: operand words and conversion from pairs of fp32.
 #pragma once
 
+#include "device/arch/choice.hpp"
 #include "device/arch/compiler.hpp"
 #include "device/arch/current.hpp"
 #include "device/arch/device.hpp"
