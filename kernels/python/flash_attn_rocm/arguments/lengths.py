@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.arguments.normal_form import Inputs, Options, key_capacity
 
 
 def problems(inputs: Inputs, begins: Sequence[int], new: int | None) -> list[str]:
     """Problems of cache_seqlens, beside ``new`` rows of k. None: without k."""
-    paged, most = inputs.block_table is not None, inputs.key_capacity - (new or 0)
+    # Dynamo of PyTorch 2.10 traces no property of a named tuple.
+    paged, most = inputs.block_table is not None, key_capacity(inputs) - (new or 0)
     if new is None:
         expected = f"at most {most} keys{', as block_table has pages for' if paged else ''}"
     else:
