@@ -23,6 +23,7 @@ FOUND = (
 )
 COPIES = "the rows are copied to 16 bits first"
 MATRIX_UNIT = "its matrix unit needs as long as memory, and waves wait between their products"
+VALU = "the VALU has the products, too"
 ENDS = "the beginning and the end of a workgroup take a quarter of the time of 512 keys"
 SHORT = "the launch of the copy takes 3 of about 50 microseconds"
 NO_LATENT = ("gfx908", "gfx906", "gfx1010", "gfx1012", "gfx1030")
@@ -30,6 +31,7 @@ NO_LATENT = ("gfx908", "gfx906", "gfx1010", "gfx1012", "gfx1030")
 MISSES = {
     ("gfx950", "decode d64"): "loads are waited for, and the VALU is busy",
     ("gfx906", "decode d64"): ENDS,
+    ("gfx1012", "decode d64"): VALU,
     **{
         (arch, "latent"): COPIES
         for arch, of in known_archs().items()
