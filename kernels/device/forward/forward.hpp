@@ -12,6 +12,7 @@
 #include "device/forward/coded_scores.hpp"
 #include "device/forward/fp8_scores.hpp"
 #include "device/forward/int8_scores.hpp"
+#include "device/forward/own_elements.hpp"
 #include "device/forward/own_keys.hpp"
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/direct.hpp"

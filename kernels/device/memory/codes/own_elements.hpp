@@ -1,9 +1,8 @@
 // K and V of 16 bits from global memory into registers of the wave that multiplies them, as codes of 8 bits
-// are (memory/own_codes.hpp). Elements are converted once, by the one lane that has them.
+// (memory/own_codes.hpp). The only lane that has an element converts it.
 #pragma once
 
-#include "device/arch/device.hpp"
-#include "device/mma/unit.hpp"
+#include "device/memory/own_codes.hpp"
 
 namespace fa {
 
@@ -89,7 +88,8 @@ struct OwnElementValues {
         typename Unit::A first, second;
 #pragma unroll
         for (int pair = 0; pair < Unit::kRun / 2; ++pair) {
-          const u32x2 keys = convert(u32x2{here(uint32_t{key[i][pair * 2][word]}), here(uint32_t{key[i][pair * 2 + 1][word]})});
+          const u32x2 keys = convert(
+              u32x2{here(uint32_t{key[i][pair * 2][word]}), here(uint32_t{key[i][pair * 2 + 1][word]})});
           first[pair] = __builtin_amdgcn_perm(keys[1], keys[0], 0x05040100);
           second[pair] = __builtin_amdgcn_perm(keys[1], keys[0], 0x07060302);
         }
@@ -101,5 +101,11 @@ struct OwnElementValues {
     }
   }
 };
+
+// Keys and values of a wave, codes or elements.
+template <class Unit, int kKeys, int kHeadDim, bool kCoded>
+using OwnKeysOf = Choice<kCoded, OwnKeys<Unit, kKeys, kHeadDim>, OwnElementKeys<Unit, kKeys, kHeadDim>>;
+template <class Unit, int kKeys, int kHeadDim, bool kCoded>
+using OwnValuesOf = Choice<kCoded, OwnValues<Unit, kKeys, kHeadDim>, OwnElementValues<Unit, kKeys, kHeadDim>>;
 
 }  // namespace fa
