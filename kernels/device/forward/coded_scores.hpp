@@ -134,6 +134,7 @@ struct PlainScores {
   FA_DEVICE void descale(typename B::Scores&) const {}
   FA_DEVICE void weigh(typename B::Scores&, typename B::Out&) const {}
   FA_DEVICE void finish(typename B::Out&) const {}
+  FA_DEVICE float factor_of_out() const { return 1; }
 };
 
 template <class B>

@@ -12,6 +12,7 @@
 #include "device/forward/coded_scores.hpp"
 #include "device/forward/fp8_scores.hpp"
 #include "device/forward/int8_scores.hpp"
+#include "device/forward/own_elements.hpp"
 #include "device/forward/own_keys.hpp"
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/direct.hpp"
@@ -188,6 +189,8 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     };
     if constexpr (B::kEarlyLoads) {
       own_keys_early(block, tiles, k, v, early_codes, query, o, softmax, convert, weights);
+    } else if constexpr (B::kOwnKeys && !B::kCoded) {
+      own_elements(block, tiles, k, v, query, o, softmax, convert, weights);
     } else if constexpr (B::kOwnKeys) {
       own_keys(block, tiles, k, v, query, o, softmax, convert, weights);
     } else if constexpr (B::kConfig.schedule == Schedule::one_stage) {

@@ -394,6 +394,14 @@ def test_decode_in_bf16_reaches_its_share_of_bandwidth(decoded, device_code, arc
     assert found.share >= 0.85
 
 
+@pytest.mark.full
+def test_elements_narrowed_by_one_lane_let_the_valu_keep_up_with_memory(decoded, device_code):
+    """As many workgroups as the plan asks for. Through LDS gfx906 had 72 percent."""
+    (row,) = (r for r in decoded(device_code("gfx906")) if (r.dtype, r.head_dim) == ("bf16", 128))
+    (found,) = (s for s in row.decode.shares if (s.latency, s.workgroups) == (1000, 4))
+    assert found.share >= 0.85
+
+
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 def test_steps_of_few_columns_let_the_valu_keep_up_with_memory(head_dim):
     """As many workgroups as fit. With steps of 32 columns gfx906 had 45 and 31 percent."""

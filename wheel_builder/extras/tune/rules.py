@@ -26,6 +26,7 @@ TWO_TILES = ("two_tiles", "two_tiles_in_turn")
 DIRECT = ("direct", "direct_slots")
 OWN_KEYS = "own_keys"
 CODED = answering(known_kinds(), FORWARD)["coded"]
+OWN_ELEMENTS = ("decode", "dot2_64", 128)  # kernel, unit and head dim with own_keys and elements of 16 bits
 TILES_AT_ONCE = dict.fromkeys((*TWO_TILES, *DIRECT), 2) | {"slots_in_turn": 3, OWN_KEYS: 0}
 
 
@@ -159,7 +160,8 @@ def _of_schedule(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
         yield "slots_in_turn needs padded_tiles and plain_exponents"
     if known_kinds()[kernel.op].rows == "shared_queries" and row.schedule != "two_stages":
         yield f"{kernel.op} has one schedule"
-    if row.schedule == OWN_KEYS and kernel.op != CODED:
+    elements = (kernel.op, arch.isa.unit, kernel.head_dim) == OWN_ELEMENTS and "narrow_steps" in row.switches
+    if row.schedule == OWN_KEYS and kernel.op != CODED and not elements:
         yield f"{OWN_KEYS} needs codes of 8 bits"
     if not turned and row.keys // 4 % row.value_lanes:
         yield f"{row.value_lanes} lanes do not divide {row.keys // 4} groups of keys"

@@ -18,8 +18,8 @@
 #include "device/masks/masked_score.hpp"
 #include "device/memory/codes/bytes.hpp"
 #include "device/memory/codes/direct_bytes.hpp"
+#include "device/memory/codes/own_elements.hpp"
 #include "device/memory/direct.hpp"
-#include "device/memory/own_codes.hpp"
 #include "device/memory/prefetch.hpp"
 #include "device/memory/query.hpp"
 #include "device/memory/stage.hpp"
@@ -92,7 +92,7 @@ struct Block {
   using Convert = Choice<!kFp8Values, Wide, Choice<kCounts, Unchanged, CodesOf<kTraits.fp8>>>;
   // Codes leave their registers early, for the next ones. Beside AccVGPRs, ordinary registers are too few.
   static constexpr bool kEarlyLoads =
-      kOwnKeys && kConfig.narrow_steps && kHeadDim <= 64 && !kTraits.separate_acc_vgprs;
+      kCoded && kOwnKeys && kConfig.narrow_steps && kHeadDim <= 64 && !kTraits.separate_acc_vgprs;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
   static constexpr bool kTwoTiles =
@@ -106,10 +106,9 @@ struct Block {
   template <int kWidth, bool kSpread, class Staged>
   using StageOf = Choice<kDirect, DirectOf<kWidth, kSpread>,
                          Choice<kTwoTiles, TurnedStage<Unit, kKeys, kWidth, kTile.threads>, Staged>>;
-  template <bool kIsValue, class Own, class Stage>
-  using CodedOf =
-      Choice<kCoded, CodedStage<Choice<kOwnKeys, Own, Stage>, kIsValue, kWholeCodes, Descales>, Stage>;
-  using Keys = CodedOf<false, OwnKeys<Unit, kKeys, kHeadDim>,
+  template <bool kIsValue, class Own, class Staged, class Stage = Choice<kOwnKeys, Own, Staged>>
+  using CodedOf = Choice<kCoded, CodedStage<Stage, kIsValue, kWholeCodes, Descales>, Stage>;
+  using Keys = CodedOf<false, OwnKeysOf<Unit, kKeys, kHeadDim, kCoded>,
                        StageOf<kHeadDim, true,
                                KeyStage<Unit, kKeys, kRowBytes / 2, kTile.threads, kPadded,
                                         LdsTile<kKeys, kRowBytes, Unit::kM, kPadded>, kElementBytes>>>;
@@ -119,7 +118,8 @@ struct Block {
       Choice<kFp8Values, ByteValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes>,
              ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
                         kConfig.half_stores, ValueTile, kElementBytes>>;
-  using Values = CodedOf<true, OwnValues<Unit, kKeys, kHeadDim>, StageOf<kValueDim, false, StagedValues>>;
+  using Values =
+      CodedOf<true, OwnValuesOf<Unit, kKeys, kHeadDim, kCoded>, StageOf<kValueDim, false, StagedValues>>;
   static constexpr int kSlices = kConfig.slices;  // slices of head_dim, one per wave
   using Q = Query<Unit, kRowBytes / kOperandBytes<Unit> / kSlices, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
