@@ -68,7 +68,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   if constexpr (B::kDropsLate) softmax.drop_if(params.dropout_below != 0);
   typename B::Convert convert;
   coded.begin(convert);
-  if constexpr (B::kCounts && B::kInTurn) softmax.begin_scales(coded);
+  if constexpr (B::kCountsLate) softmax.begin_scales(coded);
   typename B::Out o;
   if (!B::kConfig.short_prologue || tiles.begin >= tiles.end)
     clear<B, B::kCounts && B::kInTurn>(o);  // else after the first loads
@@ -82,6 +82,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
         moves.load_first(block, tiles.begin, tiles.end);
       } else {
         moves.load(block, 0);
+        if constexpr (B::kCounts) softmax.load_scales(tiles.begin);
       }
       const typename B::Q query = load_query(block, wave_row, convert, coded);
       hasten_no_more<B>();
@@ -105,7 +106,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       if constexpr (B::kSlots) {
         direct_slots(block, tiles, moves, query, o, softmax, mask);
       } else {
-        direct(block, tiles, moves, query, o, [&](Scores& s, int first) {
+        direct(block, tiles, moves, query, o, softmax, [&](Scores& s, int first) {
           const auto hide = [&] { mask(s, first); };
           if constexpr (B::Softmax::kIsEager) {
             return softmax.template update<B::kOutSteps>(s, o, block.reader(), tiles.hidden(first), hide);

@@ -87,6 +87,21 @@ struct WideFp8Unit : WideFp8Layout {
   }
   FA_DEVICE static void multiply_first(C& c, A a, const B& b) { multiply(c, a, b); }
 
+  // Of int8, half a run of elements. The bits of c are sums in int32.
+  using Half = u32x4;
+  FA_DEVICE static Half half_of(const B& b, int half) { return half == 0 ? b.column[0].lo : b.column[0].hi; }
+  FA_DEVICE static void multiply_int8(C& c, Half a, Half b) {
+    typedef int i32x4 __attribute__((ext_vector_type(4)));
+    typedef int i32x16 __attribute__((ext_vector_type(16)));
+    c = __builtin_bit_cast(
+        C, __builtin_amdgcn_mfma_i32_32x32x32_i8(__builtin_bit_cast(i32x4, a), __builtin_bit_cast(i32x4, b),
+                                                 __builtin_bit_cast(i32x16, c), 0, 0, 0));
+  }
+  // Likewise, of sums that start from an inline constant. The compiler would write it to registers.
+  FA_DEVICE static void multiply_first_int8(C& c, Half a, Half b) {
+    asm volatile("v_mfma_i32_32x32x32_i8 %0, %1, %2, 0.15915494" : "=&v"(c) : "v"(a), "v"(b));
+  }
+
   // The codes of four elements, rounded.
   FA_DEVICE static uint32_t pack_four(float first, float second, float third, float fourth) {
     typedef short u16x2 __attribute__((ext_vector_type(2)));

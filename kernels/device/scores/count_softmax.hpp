@@ -3,13 +3,16 @@
 // multiply-add as without scales, and the maximum is that of the largest numbers.
 #pragma once
 
-#include "device/scores/softmax.hpp"
+#include "device/scores/eager_softmax.hpp"
 
 namespace fa {
 
 // The bits of a sum n of int8 products that started from this number are those of the float kCountFrom + n,
 // exact for |n| < 2^22.
 inline constexpr float kCountFrom = 12582912;  // 1.5 * 2^23
+// Likewise, of an inline constant, 1 / (2 pi): kInlineFrom + n * 2^-26. Its mantissa has room for 128
+// products of 127 in either direction.
+inline constexpr float kInlineFrom = 0x1.45f306p-3f, kInlineUnit = 0x1p-26f;
 
 template <class Unit, int kSteps>
 struct CountSoftmax : Softmax<Unit, kSteps, false, kSteps, false> {
@@ -136,6 +139,85 @@ struct CountSoftmax : Softmax<Unit, kSteps, false, kSteps, false> {
       const float score = (s[step][row] - start[0]) * scale[step];
       reinterpret_cast<float*>(&exponents[step])[row] = score + shift;
     }
+  }
+};
+
+// EagerSoftmax of int8 products that started from kInlineFrom. All of a lane's scores of a tile have one
+// scale.
+template <class Unit, int kSteps>
+struct EagerCounts : EagerSoftmax<Unit, kSteps, false, kSteps, false> {
+  using Base = EagerSoftmax<Unit, kSteps, false, kSteps, false>;
+  using C = typename Base::C;
+  using Base::able, Base::far, Base::gain_log2, Base::offset, Base::slack, Base::sum, Base::top, Base::tries;
+  using Global = __attribute__((address_space(1))) const char*;
+  static constexpr float kLeastScale = 0x1p-120f;  // as CountSoftmax's
+  static_assert(kSteps * Unit::kRows == kKeysOfScale && Unit::held_begin(Unit::kWave / 2, 0) == kKeysOfScale);
+
+  Global of_keys;    // scales of the head's keys
+  uint32_t of_lane;  // place of the lane's among those of a tile
+  float of_row;      // q's scale of the lane's row, softmax_scale and log2(e)
+  float given;       // scale of the lane's keys in the next tile
+  float scale;       // of a tile's scores, in log2
+
+  using Base::Base;
+
+  // Call before the first tile, with what Int8Scores found.
+  template <class Scales>
+  FA_DEVICE void begin_scales(const Scales& scales) {
+    of_keys = (Global)scales.of_keys;
+    of_lane = Unit::held_begin(scales.lane, 0) / kKeysOfScale * sizeof(float);
+    of_row = __builtin_fabsf(scales.of_row[0]) / kInlineUnit;
+  }
+  // In a vector register: waiting for loads of scalars is waiting for all reads of LDS.
+  FA_DEVICE void load_scales(int first) {
+    using Scale = __attribute__((address_space(1))) const float*;
+    const Global of_tile = of_keys + static_cast<uint32_t>(first) / kKeysOfScale * sizeof(float);
+    given = *(Scale)(of_tile + here(of_lane));
+  }
+  FA_DEVICE void begin_tile() { scale = here(__builtin_fmaf(of_row, given, kLeastScale)); }
+
+  // As EagerSoftmax's.
+  template <int kOut, class Mask>
+  FA_DEVICE bool update(C* s, C* o, int lane, int hidden, const Mask& mask) {
+    if (hidden < 0) mask();
+    float from = from_of_scale();
+    if (tries == 0) from = find_top<kOut>(s, o, lane);
+    return Base::try_exponentials(s, scale, from);
+  }
+
+ private:
+  FA_DEVICE float from_of_scale() const { return __builtin_fmaf(-kInlineFrom, scale, offset[0]); }
+
+  // Returns what makes scores times `scale` exponents.
+  template <int kOut>
+  FA_DEVICE float find_top(C* s, C* o, int lane) {
+    const float highest = Base::own_maximum(Base::kNone, s, 0);
+    // Rows with such a scale become NaN by their sums, or hidden keys would be NaN, too.
+    const bool is_number = here(scale) < __builtin_inff();
+    sum[0] += is_number || highest == Base::kNone ? 0 : __builtin_nanf("");
+    scale = is_number ? scale : kLeastScale;
+    const float most = (highest - kInlineFrom) * scale;
+    int exactly = able - 1;  // all bits, or none
+    if (any_lane<Unit::kWave>(!(most <= top[0] + slack))) {
+      Base::template raise_eagerly<kOut>(&most, o, lane);
+      able = uniform(able), far = uniform(far), slack = uniform(slack);  // or they take vector registers
+      exactly |= able - 1;
+    }
+    const float from = from_of_scale();
+    // NaN: exceeded by any number.
+    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, gain_log2() + slack) | exactly);
+    const bool exceeds = !(__builtin_fmaf(highest, scale, from) <= limit);
+    return any_lane<Unit::kWave>(exceeds) ? find_exactly(s) : from;
+  }
+  // However coarse `from` is. Scores become products, so the one of the maximum loses nothing.
+  FA_DEVICE float find_exactly(C* s) {
+#pragma unroll
+    for (int f = 0; f < Base::kElements; f += 2) {
+      f32x2& pair = reinterpret_cast<f32x2*>(&s[f / Unit::kRows])[f % Unit::kRows / 2];
+      pair = here((pair - kInlineFrom) * scale);
+    }
+    scale = 1;
+    return gain_log2() - (top[0] == Base::kNone ? 0 : top[0]);
   }
 };
 

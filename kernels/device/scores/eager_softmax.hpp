@@ -30,11 +30,17 @@ struct EagerSoftmax : Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums> {
   FA_DEVICE bool update(C* s, C* o, int lane, int hidden, const Mask& mask) {
     if (hidden < 0) mask();
     if (tries == 0) find_top<kOut>(s, o, lane);
+    return try_exponentials(s, Base::c, Base::offset[0]);
+  }
+
+ protected:
+  // Of codes, exponents are scores times `scale`, plus `shift`.
+  FA_DEVICE bool try_exponentials(C* s, [[maybe_unused]] float scale, [[maybe_unused]] float shift) {
     const float before = sum[0];
     sum[0] = 0;
     bool large;
     if constexpr (Base::kCodes) {
-      large = any_lane<Unit::kWave>(!(exponentiate_codes(s) <= Unit::kHighest));
+      large = any_lane<Unit::kWave>(!(exponentiate_codes(s, scale, shift) <= Unit::kHighest));
     } else {
       Base::exponentiate(s);
       large = any_lane<Unit::kWave>(!(sum[0] <= 1 << kLargestSum));
@@ -47,15 +53,22 @@ struct EagerSoftmax : Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums> {
     return !again;
   }
 
+  template <int kOut>
+  FA_DEVICE void raise_eagerly(const float* highest, C* o, int lane) {
+    Base::template raise<kOut>(highest, o, lane);
+    able = Base::is_far() || any_lane<Unit::kWave>(top[0] == Base::kNone) ? 0 : 1;
+  }
+
  private:
   // As exponentiate, one by one. Returns the largest sum of kChecked exponentials. Scaling and additions run
   // during matrix instructions of other waves, exponentials do not: once begun, these go before all else.
-  FA_DEVICE float exponentiate_codes(C* s) {
+  FA_DEVICE float exponentiate_codes(C* s, float scale, float shift) {
     constexpr int kChains = Base::kElements / Unit::kChecked;
     const auto nth = [&](int f) -> float& {
       return reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows];
     };
-    Base::template find_exponents_of<0, Base::kElements>(s, s);
+#pragma unroll
+    for (int f = 0; f < Base::kElements; ++f) nth(f) = here(__builtin_fmaf(nth(f), scale, shift));
     __builtin_amdgcn_sched_barrier(0);
     __builtin_amdgcn_s_setprio(3);
 #pragma unroll
@@ -81,10 +94,7 @@ struct EagerSoftmax : Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums> {
   FA_DEVICE void find_top(C* s, C* o, int lane) {
     float highest[Base::kColumns];
     if (any_lane<Unit::kWave>(Base::rises(highest, s, Base::limit()))) {
-      if (any_lane<Unit::kWave>(Base::rises(highest, s, Base::slack))) {
-        Base::template raise<kOut>(highest, o, lane);
-        able = Base::is_far() || any_lane<Unit::kWave>(top[0] == Base::kNone) ? 0 : 1;
-      }
+      if (any_lane<Unit::kWave>(Base::rises(highest, s, Base::slack))) raise_eagerly<kOut>(highest, o, lane);
       if (Base::is_far()) Base::subtract_top(s);
     }
   }

@@ -3,7 +3,6 @@
 
 #include "device/call/config.hpp"
 #include "device/scores/count_softmax.hpp"
-#include "device/scores/eager_softmax.hpp"
 #include "device/scores/folded_softmax.hpp"
 
 namespace fa {
@@ -20,7 +19,8 @@ struct SoftmaxOf {
   static constexpr int kPlainSteps = kConfig.plain_exponents ? kSteps : kIsEager ? kSteps / 2 : 0;
   using Of16Bits = Choice<kIsEager, EagerSoftmax<Unit, kSteps, kMasked, kPlainSteps, kConfig.two_sums>,
                           Softmax<Unit, kSteps, kMasked, kPlainSteps, kConfig.two_sums>>;
-  using Type = Choice<kCounts, CountSoftmax<Unit, kSteps>, Of16Bits>;
+  using OfCounts = Choice<kIsEager, EagerCounts<Unit, kSteps>, CountSoftmax<Unit, kSteps>>;
+  using Type = Choice<kCounts, OfCounts, Of16Bits>;
 };
 template <class Unit, int kSteps, bool kStartsShifted, const FwdConfig& kConfig, bool kMasked, bool kCounts>
 struct SoftmaxOf<Unit, kSteps, kStartsShifted, kConfig, kMasked, true, kCounts> {

@@ -22,8 +22,9 @@ STEP = 16  # kK of MFMA's Layout (kernels/device/mma/layout.hpp)
 SHORT = {"fp16": "f16", "bf16": "bf16", FP8: "fp8_fp8", INT8: "fp8_fp8"}
 # Of scores in int8, by unit. Probabilities are fp8, or fp16 without such instructions.
 COUNTS = {
-    "mfma": "v_mfma_i32_32x32x16_i8", "wmma_split": "v_wmma_i32_16x16x16_iu8", "dot2": "v_dot4c?_i32_i8",
+    "mfma": "v_mfma_i32_32x32x{k}_i8", "wmma_split": "v_wmma_i32_16x16x16_iu8", "dot2": "v_dot4c?_i32_i8",
 }  # fmt: skip
+LONGEST_INT8 = 32  # elements of an instruction. With longer ones of fp8, a step has two
 INSTANCE = re.compile(r"fa_(?P<op>[a-z0-9]+(?:_[a-z0-9]+)*)_(?P<dtype>fp16|bf16)(?P<head_dim>_d\d+)?")
 
 
@@ -43,7 +44,7 @@ def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     found, more = matrix_instructions(arch, kernel), spreads + _halves(hardware, dtype)
     if not hardware.isa.packed_dots:
         more += f"|{MIXED}"
-    counts = COUNTS[hardware.isa.unit] if dtype == INT8 else ""
+    counts = COUNTS[hardware.isa.unit].format(k=min(hardware.isa.fp8_k, LONGEST_INT8)) if dtype == INT8 else ""
     if counts:
         more += f"|{counts}"
     texts = [*_problems(found, _expected(hardware, dtype), more, needed=needed)]

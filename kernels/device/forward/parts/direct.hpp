@@ -2,6 +2,8 @@
 // a tile takes one barrier.
 #pragma once
 
+#include "device/arch/compiler.hpp"
+#include "device/arch/current.hpp"
 #include "device/forward/parts/products.hpp"
 #include "device/forward/parts/source.hpp"
 
@@ -74,11 +76,49 @@ struct DirectOperands {
         turned(here(block.v_tile + B::Values::Turned::offset(block.lane))) {}
 };
 
+// S^T of a tile, from its K in LDS.
+template <class B>
+FA_DEVICE void find_scores(typename B::Scores& s, const typename B::Keys::Rows& rows,
+                           const typename B::Q& query) {
+  constexpr int kSteps = B::kScoreSteps;
+  const auto read = [&](int n) { return rows.read(n / kSteps, n % kSteps); };
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) s[step] = {};
+  const typename B::Operands first(read);
+  prioritise<B, 2>();
+  first.template run<B::Q::kSteps * kSteps>(read, [&](int n, const typename B::Unit::A& k) {
+    B::Unit::multiply(s[n % kSteps], k, query.operand(n / kSteps));
+  });
+  prioritise<B, 0>();
+}
+
+// Likewise of int8, by halves of operands: neighbours do not wait for each other's sums.
+template <class B>
+FA_DEVICE void find_counts(typename B::Scores& s, const typename B::Keys::Rows& rows,
+                           const typename B::Q& query) {
+  using Unit = typename B::Unit;
+  constexpr int kSteps = B::kScoreSteps;
+  const auto half = [](int n) { return n / kSteps % 2; };
+  const auto read = [&](int n) { return rows.read_half(n / (2 * kSteps), n % kSteps, half(n)); };
+  const Prefetch<typename Unit::Half, 2 * B::kConfig.prefetch> first(read);
+  prioritise<B, 2>();
+  first.template run<2 * B::Q::kSteps * kSteps>(read, [&](int n, const typename Unit::Half& k) {
+    const typename Unit::Half q = Unit::half_of(query.operand(n / (2 * kSteps)), half(n));
+    if (n < kSteps) {
+      Unit::multiply_first_int8(s[n], k, q);
+    } else {
+      Unit::multiply_int8(s[n % kSteps], k, q);
+    }
+  });
+  prioritise<B, 0>();
+}
+
 // `weights(s, first)` turns scores into probabilities, or returns false: then it is called once more with the
 // same scores. The first tile is already in flight.
 template <class B, class Weights>
 FA_DEVICE void direct(const B& block, const typename B::Tiles& tiles, DirectMoves<B>& moves,
-                      const typename B::Q& query, typename B::Out& o, const Weights& weights) {
+                      const typename B::Q& query, typename B::Out& o, typename B::Softmax& softmax,
+                      const Weights& weights) {
   using Unit = typename B::Unit;
   static_assert(!B::kDrops, "dropout's bits would have to be found before the products");
   static_assert(B::kConfig.prefetch != 0, "tiles.toml: direct needs prefetch");
@@ -89,26 +129,26 @@ FA_DEVICE void direct(const B& block, const typename B::Tiles& tiles, DirectMove
   int at = 0;
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     wait_for_loads();
+    if constexpr (B::kCounts) missed_lds_wait<kCurrentGfx>();
     workgroup_barrier();  // the tile is there, and all waves are done with the previous one
     const int own = at;
     at = B::kTilesLds - at;
-    if (first + B::kKeys < tiles.end) moves.load(block, at);
+    if constexpr (B::kCounts) softmax.begin_tile();
+    if (first + B::kKeys < tiles.end) {
+      moves.load(block, at);
+      if constexpr (B::kCounts) softmax.load_scales(first + B::kKeys);
+    }
     if (tiles.seen(first)) {
       const typename B::Keys::Rows rows(operands.rows + own);
       const typename B::Values::Turned turned(operands.turned + own);
-      const auto read_key = [&](int n) { return rows.read(n / B::kScoreSteps, n % B::kScoreSteps); };
       const auto read_value = [&](int n) { return turned.read(n / B::kOutSteps, n % B::kOutSteps); };
       typename B::Scores s;
       for (bool again = true; again;) {
-#pragma unroll
-        for (int step = 0; step < B::kScoreSteps; ++step) s[step] = {};
-        const typename B::Operands first_keys(read_key);
-        prioritise<B, 2>();
-        first_keys.template run<B::Q::kSteps * B::kScoreSteps>(
-            read_key, [&](int n, const typename Unit::A& k) {
-              Unit::multiply(s[n % B::kScoreSteps], k, query.operand(n / B::kScoreSteps));
-            });
-        prioritise<B, 0>();
+        if constexpr (B::kCounts) {
+          find_counts<B>(s, rows, query);
+        } else {
+          find_scores<B>(s, rows, query);
+        }
         const typename B::Operands first_values(read_value);  // before the exponentials
         __builtin_amdgcn_sched_barrier(0);
         if (!weights(s, first)) continue;

@@ -85,12 +85,15 @@ struct DirectByteStage {
       rows.low += bytes, rows.high += bytes;
       return rows;
     }
-    FA_DEVICE typename Unit::A read(int i, int step) const {
+    FA_DEVICE u32x4 read_half(int i, int step, int half) const {
       using Words = __attribute__((address_space(3))) u32x4*;
       const int chunk = step * (Unit::kM / kChunkRows) * kPieces + i;
+      return *(Words)((half == 0 ? low : high) + chunk * kChunkBytes);
+    }
+    FA_DEVICE typename Unit::A read(int i, int step) const {
       typename Unit::A a;
-      a.lo = *(Words)(low + chunk * kChunkBytes);
-      a.hi = *(Words)(high + chunk * kChunkBytes);
+      a.lo = read_half(i, step, 0);
+      a.hi = read_half(i, step, 1);
       return a;
     }
   };

@@ -129,6 +129,14 @@ def test_int8_by_mfma():
     assert missing == "no matrix instruction of int8, expected v_mfma_i32_32x32x16_i8"
 
 
+def test_int8_by_mfma_of_twice_the_elements():
+    int8, fp8 = "fa_fwd_int8_bf16_d128", "v_mfma_f32_32x32x64_f8f6f4 v[0:15], v[16:23], v[24:31], v[0:15]"
+    counts = "v_mfma_i32_32x32x32_i8 v[0:15], v[16:19], v[20:23], 0.15915494"
+    assert texts("gfx950", int8, fp8, counts) == []
+    (missing,) = texts("gfx950", int8, fp8)
+    assert missing == "no matrix instruction of int8, expected v_mfma_i32_32x32x32_i8"
+
+
 def test_int8_counts_by_dots_without_matrix_instructions():
     int8, counts = "fa_fwd_int8_fp16_d128", "v_dot4c_i32_i8 v0, v1, v2"
     assert texts("gfx1030", int8, DOT2, counts, "v_dot4_i32_i8 v0, v1, v2, v3") == []
