@@ -1,7 +1,8 @@
 // Decode of multi-head latent attention over a cache of 8 bits. As mla.hpp, but codes go from global memory
 // into the registers of the wave that multiplies them (memory/codes/own_slice.hpp). A wave's LDS has its part
 // of the scores, then its codes of V. A compute unit has room for two workgroups, which hide each other's
-// waits.
+// waits. The products of O and of the next scores are one run, in which a wave's priority rises: a wave that
+// has the matrix unit keeps it, while the other exchanges scores and takes exponentials.
 #pragma once
 
 #include "device/cache/mla.hpp"
@@ -59,6 +60,7 @@ FA_DEVICE LatentRows<B> latent_rows(int block_row, const SliceQuery<B>& held, co
 // Computes and stores the rows from block_row on. The first codes are in flight while Q is converted.
 template <class B>
 FA_DEVICE void attend_codes(const B& block, int block_row) {
+  __builtin_amdgcn_s_setprio(2);  // its first loads go before another workgroup's exponentials
   const typename B::Tiles tiles = block.tiles(block_row, B::Unit::kN);
   typename B::Convert codes;
   codes.begin(coded_params(block.params));
@@ -75,10 +77,17 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
     const typename B::P::Place place(block.wave_lds, block.lane);
     const ScoreParts<B, B::kPartsApart> parts(block.parts(), block);
     for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
-      const typename B::Keys own = next.moved();
-      if (codes.per_key(false)) codes.of_keys = codes.of_values = next.descales.now();
-      next.descales.forget();
-      k.load(next, first + B::kKeys);
+      const auto load_next = [&] {
+        if (codes.per_key(false)) codes.of_keys = codes.of_values = next.descales.now();
+        next.descales.forget();
+        k.load(next, first + B::kKeys);
+      };
+      typename B::Keys copy;
+      if constexpr (!B::kLateLoads) {
+        copy = next.moved();
+        load_next();
+      }
+      const typename B::Keys& own = B::kLateLoads ? next : copy;
       typename B::Keys::Operands keys;
       typename B::Scores s;
       rows.softmax.begin(s);
@@ -88,6 +97,7 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
         // LLVM 22 counts one wait state too few after products on the way from one branch into another, which
         // is never taken.
         asm volatile("s_nop 0");
+        __builtin_amdgcn_s_setprio(3);
         __builtin_amdgcn_sched_barrier(0);
 #pragma unroll
         for (int n = 0; n < kLast; ++n) {
@@ -99,7 +109,9 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
         keys.of[kLast] = own.operand(unpack, kLast);
       });
       B::Unit::multiply(s[0], keys.of[kLast], rows.query.operand(kLast));
+      __builtin_amdgcn_s_setprio(0);
       parts.write(s);
+      if constexpr (B::kLateLoads) load_next();
       workgroup_barrier();
       parts.add(s);
       workgroup_barrier();
@@ -111,6 +123,7 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
       rows.softmax.template update<B::kOutSteps>(s, rows.o, block.lane, tiles.hidden(first), [&] {
         if (tiles.hidden(first) < 0) mask_end(block, mask_of(block), s, first, rows.first);
       });
+      __builtin_amdgcn_s_setprio(1);
       scores.weigh(s, rows.o);
       const typename B::P p(place, s);
       values.operands().multiply(rows.o, p);
