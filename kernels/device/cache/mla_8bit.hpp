@@ -2,6 +2,8 @@
 // in the registers of the wave that multiplies it (memory/codes/own_slice.hpp), or on its way into that
 // wave's LDS (memory/codes/staged_slice.hpp). In the former case a wave's LDS has its part of the scores,
 // then its V. A compute unit has room for two workgroups, which hide each other's waits.
+// In registers, the products of O and of the next scores are one run, in which a wave's priority rises: a wave
+// that has the matrix unit keeps it, while the other exchanges scores and takes exponentials.
 #pragma once
 
 #include "device/cache/mla.hpp"
@@ -61,6 +63,7 @@ FA_DEVICE LatentRows<B> latent_rows(int block_row, const SliceQuery<B>& held, co
 // Computes and stores the rows from block_row on. The first codes are in flight while Q is converted.
 template <class B>
 FA_DEVICE void attend_codes(const B& block, int block_row) {
+  __builtin_amdgcn_s_setprio(2);  // its first loads go before another workgroup's exponentials
   const typename B::Tiles tiles = block.tiles(block_row, B::Unit::kN);
   typename B::Convert codes;
   codes.begin(coded_params(block.params));
@@ -77,10 +80,17 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
     const typename B::P::Place place(block.wave_lds, block.lane);
     const ScoreParts<B, B::kPartsApart> parts(block.parts(), block);
     for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
-      const typename B::Keys own = next.moved();
-      if (codes.per_key(false)) codes.of_keys = codes.of_values = next.descales.now();
-      next.descales.forget();
-      k.load(next, first + B::kKeys);
+      const auto load_next = [&] {
+        if (codes.per_key(false)) codes.of_keys = codes.of_values = next.descales.now();
+        next.descales.forget();
+        k.load(next, first + B::kKeys);
+      };
+      typename B::Keys copy;
+      if constexpr (!B::kLateLoads) {
+        copy = next.moved();
+        load_next();
+      }
+      const typename B::Keys& own = B::kLateLoads ? next : copy;
       typename B::Keys::Operands keys;
       typename B::Scores s;
       rows.softmax.begin(s);
@@ -90,6 +100,7 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
         // LLVM 22 counts one wait state too few after products on the way from one branch into another, which
         // is never taken.
         asm volatile("s_nop 0");
+        __builtin_amdgcn_s_setprio(3);
         __builtin_amdgcn_sched_barrier(0);
 #pragma unroll
         for (int n = 0; n < kLast; ++n) {
@@ -101,7 +112,9 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
         keys.of[kLast] = own.operand(unpack, kLast);
       });
       B::Unit::multiply(s[0], keys.of[kLast], rows.query.operand(kLast));
+      __builtin_amdgcn_s_setprio(0);
       parts.write(s);
+      if constexpr (B::kLateLoads) load_next();
       workgroup_barrier();
       parts.add(s);
       workgroup_barrier();
@@ -113,6 +126,7 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
       rows.softmax.template update<B::kOutSteps>(s, rows.o, block.lane, tiles.hidden(first), [&] {
         if (tiles.hidden(first) < 0) mask_end(block, mask_of(block), s, first, rows.first);
       });
+      __builtin_amdgcn_s_setprio(1);
       scores.weigh(s, rows.o);
       const typename B::P p(place, s);
       values.operands().multiply(rows.o, p);

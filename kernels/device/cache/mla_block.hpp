@@ -44,6 +44,9 @@ struct MlaBlock {
   static constexpr int kElementBytes = kCoded ? 1 : 2;
   static constexpr FwdConfig kConfig = forward_config(kOp, kGfx, kDType, kKeyDim);
   FA_REQUIRE_ROW(kOp, kConfig.waves > 0);
+  // Over codes: the next ones take the registers of this tile's.
+  static constexpr bool kLateLoads = kConfig.schedule == Schedule::one_stage;
+  static_assert(kLateLoads ? kCoded : kConfig.schedule == Schedule::two_stages, "tiles.toml: see schedule");
   static constexpr int kKeys = kConfig.keys, kSlices = kConfig.waves;
   static constexpr float kOutUnit = 1;
 

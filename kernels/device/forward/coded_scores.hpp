@@ -148,7 +148,7 @@ struct CodedQueryOf {
 template <class B, class Query = typename CodedQueryOf<B>::Type>
 struct CodedScores {
   using Unit = typename B::Unit;
-  static_assert(B::kConfig.schedule == Schedule::two_stages || B::kOwnKeys,
+  static_assert(B::kConfig.schedule == Schedule::two_stages || B::kInPlace,
                 "tiles.toml: V's descales come with K's");
 
   const B& block;

@@ -22,7 +22,6 @@ FOUND = (
     *(Figure(FLOP, OURS, f"fwd 2048 fp16 d{dim}", 1000) for dim in (64, 128)),
 )
 COPIES = "the rows are copied to 16 bits first"
-MATRIX_UNIT = "its matrix unit needs as long as memory, and waves wait between their products"
 VALU = "the VALU has the products, too"
 ENDS = "the beginning and the end of a workgroup take a quarter of the time of 512 keys"
 SHORT = "the launch of the copy takes 3 of about 50 microseconds"
@@ -37,7 +36,6 @@ MISSES = {
         for arch, of in known_archs().items()
         if arch not in NO_LATENT and "latent_codes" not in of.features
     },
-    ("gfx90a", "latent"): MATRIX_UNIT,
     **{(arch, f"prefill d{dim}"): SHORT for arch in ("gfx942", "gfx950") for dim in (64, 128)},
 }
 
