@@ -33,7 +33,7 @@ CALLS = [
     (arch, *call)
     for arch in ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
     for call in ROOT_MEAN_SQUARES
-    if call[0] != "latent" or arch in {"gfx90a", "gfx942", "gfx950"}
+    if call[0] != "latent" or arch in {"gfx90a", "gfx942", "gfx950", "gfx1100"}
 ]
 
 
