@@ -159,7 +159,9 @@ FA_DEVICE void attend_rows_of_codes(const B& block, int block_row) {
     const typename B::P::Place place(block.wave_lds, block.lane);
     int parts_at = 0;
     // Opaque, or the first loads would have code of their own.
-    for (int first = here_uniform(tiles.begin - B::kKeys); first < tiles.end; first += B::kKeys) {
+    int first = here_uniform(tiles.begin - 2 * B::kKeys);
+    do {
+      first += B::kKeys;
       const bool has_tile = first >= tiles.begin;
       wave_barrier();  // Q, and V of the tile before, have been read
       if (has_tile) {
@@ -188,7 +190,7 @@ FA_DEVICE void attend_rows_of_codes(const B& block, int block_row) {
       scores.weigh(s, rows.o);
       const typename B::P p(place, s);
       typename B::Keys::Values(block.k_tile, block.lane).multiply(rows.o, p);
-    }
+    } while (first + B::kKeys < tiles.end);
     scores.finish(rows.o);
     in_stored_order<B>(rows.o);
   }

@@ -45,7 +45,10 @@ report(found, formula(q, (numbers, numbers))[..., :512])
 """
 TEXTS = {"latent": LATENT, "packed": PACKED}
 # The archs whose kernels read what latent attention has.
-OF_LATENT = {"latent": ("gfx90a", "gfx942", "gfx950"), "packed": ("gfx90a", "gfx942", "gfx1100", "gfx1201")}
+OF_LATENT = {
+    "latent": ("gfx90a", "gfx942", "gfx950", "gfx1100"),
+    "packed": ("gfx90a", "gfx942", "gfx1100", "gfx1201"),
+}
 CALLS = [
     (arch, *call)
     for arch in ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
