@@ -68,7 +68,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
   if constexpr (B::kDropsLate) softmax.drop_if(params.dropout_below != 0);
   typename B::Convert convert;
   coded.begin(convert);
-  if constexpr (B::kCountsLate) softmax.begin_scales(coded);
+  if constexpr (B::kCounts && (B::kInTurn || B::kDirect)) softmax.begin_scales(coded);
   typename B::Out o;
   if (!B::kConfig.short_prologue || tiles.begin >= tiles.end)
     clear<B, B::kCounts && B::kInTurn>(o);  // else after the first loads

@@ -151,6 +151,7 @@ struct EagerCounts : EagerSoftmax<Unit, kSteps, false, kSteps, false> {
   using Base::able, Base::far, Base::gain_log2, Base::offset, Base::slack, Base::sum, Base::top, Base::tries;
   using Global = __attribute__((address_space(1))) const char*;
   static constexpr float kLeastScale = 0x1p-120f;  // as CountSoftmax's
+  static constexpr float kCoarse = 0x1p-6f;        // error of an exponent, a fraction of that of codes
   static_assert(kSteps * Unit::kRows == kKeysOfScale && Unit::held_begin(Unit::kWave / 2, 0) == kKeysOfScale);
 
   Global of_keys;    // scales of the head's keys
@@ -197,17 +198,14 @@ struct EagerCounts : EagerSoftmax<Unit, kSteps, false, kSteps, false> {
     sum[0] += is_number || highest == Base::kNone ? 0 : __builtin_nanf("");
     scale = is_number ? scale : kLeastScale;
     const float most = (highest - kInlineFrom) * scale;
-    int exactly = able - 1;  // all bits, or none
     if (any_lane<Unit::kWave>(!(most <= top[0] + slack))) {
       Base::template raise_eagerly<kOut>(&most, o, lane);
       able = uniform(able), far = uniform(far), slack = uniform(slack);  // or they take vector registers
-      exactly |= able - 1;
     }
-    const float from = from_of_scale();
-    // NaN: exceeded by any number.
-    const float limit = __builtin_bit_cast(float, __builtin_bit_cast(int, gain_log2() + slack) | exactly);
-    const bool exceeds = !(__builtin_fmaf(highest, scale, from) <= limit);
-    return any_lane<Unit::kWave>(exceeds) ? find_exactly(s) : from;
+    // NaN if nothing is visible. `far`: offset is without top.
+    const float from = from_of_scale(), wanted = most - top[0] + gain_log2();
+    const bool coarse = !(__builtin_fabsf(__builtin_fmaf(highest, scale, from) - wanted) <= kCoarse);
+    return any_lane<Unit::kWave>(coarse) ? find_exactly(s) : from;
   }
   // However coarse `from` is. Scores become products, so the one of the maximum loses nothing.
   FA_DEVICE float find_exactly(C* s) {

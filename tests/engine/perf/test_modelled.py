@@ -106,6 +106,7 @@ OTHER_TARGETS = {
     ("gfx950", "fwd causal bf16 d64"): 1930, ("gfx950", "fwd causal bf16 d128"): 2500,
     ("gfx950", "fwd 2048 fp16 d128"): 3400,
     ("gfx950", "fwd_fp8 2048 bf16 d64"): 2840, ("gfx950", "fwd_fp8 2048 bf16 d128"): 4350,
+    ("gfx950", "fwd_int8 2048 bf16 d128"): 3960,
     ("gfx950", "separate bf16 d64"): 1455, ("gfx950", "separate bf16 d128"): 1565,
     ("gfx950", "fused bf16 d64"): 1885, ("gfx950", "fused bf16 d128"): 2110,
     ("gfx1010", "fwd causal fp16 d64"): 100, ("gfx1010", "fwd causal fp16 d128"): 105,

@@ -1,15 +1,14 @@
-"""Tables of docs/sageattention.md: what products of int8 gain, from the accepted figures of kernels."""
+"""A table of docs/sageattention.md: what products of int8 gain, from the accepted figures of kernels."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from wheel_builder.extras.perf.golden import EXCLUSIVE, FLOP, Figure
+from wheel_builder.extras.perf.golden import FLOP, Figure
 from wheel_builder.extras.site.markdown import markdown
 from wheel_builder.extras.site.modelled import HEAD_DIMS, OURS, TALL_OP
 from wheel_builder.tables.archs import Arch, arch_named
-from wheel_builder.tables.kinds import FP8, INT8, answering, known_kinds
+from wheel_builder.tables.kinds import INT8, answering, known_kinds
 
 [OP] = answering(known_kinds(), INT8).values()
-[FP8_OP] = answering(known_kinds(), FP8).values()
 PLAIN, FP16 = ("fwd", TALL_OP), "fp16"
 DTYPES = (FP16, "bf16")  # of q and out. The first with kernels counts, beside fp16 in 16 bits
 KEYS = 2048  # of the figures. Their FLOP count for longer calls too
@@ -36,28 +35,9 @@ def gains(found: Mapping[str, Sequence[Figure]]) -> str:
     return markdown(rows)
 
 
-def estimates(found: Mapping[str, Sequence[Figure]]) -> str:
-    """``gains`` of archs with products of fp8 alone, if int8 were as fast: modelled, exclusive."""
-    head_dim = HEAD_DIMS[-1]
-    rows = [("GPU", *map(str, LENGTHS), f"{LENGTHS[-1]}, causal")]
-    calls = [*((length, False) for length in LENGTHS), (LENGTHS[-1], True)]
-    for name, figures in found.items():
-        both = [_flop(figures, what) for what in (FLOP, EXCLUSIVE)]
-        if head_dims(both[0]) or not all(_coded(flop, FP8_OP, head_dim) for flop in both):
-            continue
-        as_fast = [flop | {_named(OP, FP16, head_dim): _coded(flop, FP8_OP, head_dim)} for flop in both]
-        arch = arch_named(name)
-        cells = (
-            ", ".join(f"{gain(arch, flop, length, head_dim, causal=causal):.2f}" for flop in as_fast)
-            for length, causal in calls
-        )
-        rows.append((arch.model.name, *cells))
-    return markdown(rows)
-
-
 def head_dims(flop: Flop) -> Sequence[int]:
     """Those of kernels with products of int8."""
-    return [dim for dim in HEAD_DIMS if _coded(flop, OP, dim)]
+    return [dim for dim in HEAD_DIMS if _coded(flop, dim)]
 
 
 def gain(arch: Arch, flop: Flop, length: int, head_dim: int, *, causal: bool) -> float:
@@ -67,7 +47,7 @@ def gain(arch: Arch, flop: Flop, length: int, head_dim: int, *, causal: bool) ->
     plain = work / (max(flop.get(_named(op, FP16, head_dim), 0) for op in PLAIN) * rate)
     of_v = arch.isa.fp8 != "none"
     moved = HEADS * length * head_dim * (BYTES + of_v * OF_V) / (arch.model.memory * SHARE)
-    return plain / (work / (_coded(flop, OP, head_dim) * rate) + moved + (1 + of_v) * LAUNCH)
+    return plain / (work / (_coded(flop, head_dim) * rate) + moved + (1 + of_v) * LAUNCH)
 
 
 def _cells(arch: Arch, flop: Flop, length: int) -> Iterator[str]:
@@ -77,13 +57,13 @@ def _cells(arch: Arch, flop: Flop, length: int) -> Iterator[str]:
             yield f"{found:.2f}" if found > PAYS else NONE
 
 
-def _flop(figures: Sequence[Figure], what: str = FLOP) -> dict[str, int]:
-    return {each.kernel: each.value for each in figures if (each.what, each.maker) == (what, OURS)}
+def _flop(figures: Sequence[Figure]) -> dict[str, int]:
+    return {each.kernel: each.value for each in figures if (each.what, each.maker) == (FLOP, OURS)}
 
 
-def _coded(flop: Flop, op: str, head_dim: int) -> int:
-    """The rate of a kernel with products of 8 bits, or 0."""
-    found = (flop.get(_named(op, dtype, head_dim), 0) for dtype in DTYPES)
+def _coded(flop: Flop, head_dim: int) -> int:
+    """The rate of a kernel with products of int8, or 0."""
+    found = (flop.get(_named(OP, dtype, head_dim), 0) for dtype in DTYPES)
     return next((each for each in found if each), 0)
 
 

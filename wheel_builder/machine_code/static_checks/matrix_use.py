@@ -44,8 +44,8 @@ def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     found, more = matrix_instructions(arch, kernel), spreads + _halves(hardware, dtype)
     if not hardware.isa.packed_dots:
         more += f"|{MIXED}"
-    terms = min(hardware.isa.fp8_k, LONGEST_INT8)
-    counts = COUNTS[hardware.isa.unit].format(k=terms) if dtype == INT8 else ""
+    longest = min(hardware.isa.fp8_k, LONGEST_INT8)
+    counts = COUNTS[hardware.isa.unit].format(k=longest) if dtype == INT8 else ""
     if counts:
         more += f"|{counts}"
     texts = [*_problems(found, _expected(hardware, dtype), more, needed=needed)]

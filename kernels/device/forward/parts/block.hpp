@@ -172,8 +172,6 @@ struct Block {
   static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
   static constexpr int kTilesLds = Keys::Tile::kBytes + Values::Tile::kBytes;
   static constexpr bool kInTurn = kConfig.schedule == Schedule::slots_in_turn;
-  // The softmax has the scales of keys.
-  static constexpr bool kCountsLate = kCounts && (kInTurn || kDirect);
   static constexpr int kKeysAtOnce = kInTurn || kSlots ? 3 : kTwoTiles || kDirect ? 2 : 1;
   static constexpr int kValuesAtOnce = kSlots ? 2 : kKeysAtOnce;
   static constexpr int kLdsBytes = kKeysAtOnce * Keys::Tile::kBytes + kValuesAtOnce * Values::Tile::kBytes +
