@@ -14,6 +14,7 @@ from typing import Any
 from wheel_builder.extras.timings.wanted import FOLDER, MODELLED, Listed, changes_of, is_current, read_wanted
 from wheel_builder.extras.tune.rows import Changes, Kernel, Rows, rows_of
 from wheel_builder.extras.tune.run import kernel_named
+from wheel_builder.extras.tune.works import works
 from wheel_builder.tables.archs import Arch, arch_named
 from wheel_builder.tables.tiles import known_tiles
 
@@ -38,7 +39,7 @@ class Sharing:
     def judged(self, kernel: Kernel, rows: Rows) -> Why | None:
         """The candidates of a kernel with the same rows and models, and for whom they were modelled."""
         for arch in self._alike(kernel, rows):
-            if models_of(arch_named(arch)) == models_of(arch_named(kernel.arch)):
+            if _same_models(kernel, arch):
                 return {each: f"{why} for {arch}" for each, why in self._of(arch, kernel).items()}
         if (key := _key(kernel, rows)) in self.found:
             dtype, right = self.found[key]
@@ -80,6 +81,12 @@ def models_of(arch: Arch) -> Mapping[str, Any]:
     return {name: value for name, value in own.items() if name not in NO_MODEL} | {
         f"isa {name}": value for name, value in isa.items() if name not in NO_MODEL_OF_ISA
     }
+
+
+def _same_models(kernel: Kernel, arch: str) -> bool:
+    """Kernels bound by memory are ranked by that of the whole GPU, too."""
+    own, other = (models_of(arch_named(each)) for each in (kernel.arch, arch))
+    return own == other and not works()[kernel.op].bound_by_memory
 
 
 def _key(kernel: Kernel, rows: Rows) -> object:

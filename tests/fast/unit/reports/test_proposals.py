@@ -200,6 +200,13 @@ def test_of_two_dtypes_each_takes_its_own_figures_of_another_arch(machinery, tmp
     assert whys == ["modelled 1.000 for gfx1100", "modelled 1.001 for gfx1100"]
 
 
+def test_a_decode_is_ranked_by_the_memory_of_its_own_gpu(machinery, tmp_path):
+    kernel = Kernel("gfx1151", "decode", "fp16", 64)
+    elsewhere(tmp_path, "gfx1100", kernel, *FOUR)
+    assert not any("gfx1100" in each.why for each in proposed_for(kernel, tmp_path))
+    assert len(machinery.modelled) == 5
+
+
 def test_few_candidates_of_another_arch_are_no_neighbourhood(machinery, tmp_path):
     kernel = Kernel("gfx1201", "decode", "fp16", 64)
     elsewhere(tmp_path, "gfx1100", kernel, *FOUR[:3])
