@@ -134,7 +134,7 @@ def write_proposals(
 ) -> Path:
     """Until the budget is spent. The file has each finished kernel at once."""
     end, file = time.monotonic() + 60 * budget.minutes, checkout / file_of(arch)
-    shared = Sharing(others_of(arch, checkout))
+    shared = Sharing({} if budget.again else others_of(arch, checkout))
     for number, kernel in enumerate(kernels):
         if time.monotonic() > end:
             say(f"the budget is spent: {len(kernels) - number} kernels are left, the same command goes on")

@@ -14,11 +14,12 @@ from typing import Any
 from wheel_builder.extras.timings.wanted import FOLDER, MODELLED, Listed, changes_of, is_current, read_wanted
 from wheel_builder.extras.tune.rows import Changes, Kernel, Rows, rows_of
 from wheel_builder.extras.tune.run import kernel_named
+from wheel_builder.extras.tune.works import works
 from wheel_builder.tables.archs import Arch, arch_named
 from wheel_builder.tables.tiles import known_tiles
 
 Why = Mapping[Changes, str]  # the best first, each with its reason
-ABOUT = re.compile(" (with|for) ")  # in a reason: whose figure it is
+TAKEN = re.compile(f"^{MODELLED} .* for gfx")  # a reason with another arch's figure
 SEEDS = 4  # fewer candidates of another arch are no neighbourhood
 # Of an arch and its ISA: in no model of a compute unit.
 NO_MODEL = ("name", "code_object", "elf_machine", "compute_units", "device_name", "model", "without", "isa")
@@ -37,12 +38,12 @@ class Sharing:
 
     def judged(self, kernel: Kernel, rows: Rows) -> Why | None:
         """The candidates of a kernel with the same rows and models, and for whom they were modelled."""
+        for arch in self._alike(kernel, rows):
+            if _same_models(kernel, arch):
+                return {each: f"{why} for {arch}" for each, why in self._of(arch, kernel).items()}
         if (key := _key(kernel, rows)) in self.found:
             dtype, right = self.found[key]
-            return {each: why if ABOUT.search(why) else f"{why} with {dtype}" for each, why in right.items()}
-        for arch in self._alike(kernel, rows):
-            if models_of(arch_named(arch)) == models_of(arch_named(kernel.arch)):
-                return {each: f"{why} for {arch}" for each, why in self._of(arch, kernel).items()}
+            return {each: f"{why} with {dtype}" for each, why in right.items()}
         return None
 
     def seeds(self, kernel: Kernel, rows: Rows) -> Sequence[Changes]:
@@ -51,13 +52,14 @@ class Sharing:
         return next((seeds for seeds in every if len(seeds) >= SEEDS), [])
 
     def _alike(self, kernel: Kernel, rows: Rows) -> Sequence[str]:
-        """Other archs whose candidates of the kernel change the same rows."""
+        """Other archs whose candidates of the kernel change the same rows, and have figures of their own."""
         return [
             arch
             for arch, listed in self.others.items()
             if kernel.name in listed
             and is_current(_on(arch, kernel), listed[kernel.name])
             and rows_of(known_tiles(), arch_named(arch), _on(arch, kernel)) == rows
+            and not any(TAKEN.search(each.why) for each in listed[kernel.name].candidates)
         ]
 
     def _of(self, arch: str, kernel: Kernel) -> Why:
@@ -79,6 +81,12 @@ def models_of(arch: Arch) -> Mapping[str, Any]:
     return {name: value for name, value in own.items() if name not in NO_MODEL} | {
         f"isa {name}": value for name, value in isa.items() if name not in NO_MODEL_OF_ISA
     }
+
+
+def _same_models(kernel: Kernel, arch: str) -> bool:
+    """Kernels bound by memory are ranked by that of the whole GPU, too."""
+    own, other = (models_of(arch_named(each)) for each in (kernel.arch, arch))
+    return own == other and not works()[kernel.op].bound_by_memory
 
 
 def _key(kernel: Kernel, rows: Rows) -> object:

@@ -142,7 +142,7 @@ def elsewhere(root, arch, kernel, *candidates, of=None):
 
 
 FOUR = [Wanted(f"query_steps = {steps}", f"modelled 1.00{steps}") for steps in (0, 1, 2, 3)]
-RYZEN = Kernel("gfx1151", "fwd", "fp16", 64)
+RYZEN, RDNA3 = (Kernel(arch, "fwd", "fp16", 64) for arch in ("gfx1151", "gfx1100"))
 
 
 def proposed_for(kernel, root):
@@ -169,6 +169,42 @@ def test_an_arch_with_equal_rows_and_other_models_ranks_the_same_candidates(mach
     assert machinery.compiled == [(kernel.name, 5)]
     assert len(machinery.modelled) == 5
     assert not any("gfx1100" in each.why for each in found)
+
+
+@pytest.mark.parametrize("words", ["for gfx1100", "with fp16 for gfx1101"])
+def test_figures_that_another_arch_took_are_no_figures(machinery, tmp_path, words):
+    elsewhere(tmp_path, "gfx1151", RDNA3, *FOUR, Wanted("prefetch = 2", f"modelled 1.000 {words}"))
+    proposed_for(RDNA3, tmp_path)
+    assert machinery.compiled[0] == (RDNA3.name, 1 + proposals.SINGLE)
+
+
+def test_asked_for_again_a_kernel_has_a_search_of_its_own(machinery, tmp_path):
+    elsewhere(tmp_path, "gfx1100", RYZEN, *FOUR)
+    write_proposals(RYZEN.arch, [RYZEN], started, tmp_path, Budget(again=True), lambda _: None)
+    assert machinery.compiled[0] == (RYZEN.name, 1 + proposals.SINGLE)
+
+
+def test_of_two_dtypes_each_takes_its_own_figures_of_another_arch(machinery, tmp_path):
+    both = [Kernel("gfx1151", "bwd_dq", dtype, 32) for dtype in ("fp16", "bf16")]
+    changes = [Wanted("waves_per_simd = 1", f"modelled 1.00{number}") for number in range(2)]
+    here = [Kernel("gfx1100", each.op, each.dtype, each.head_dim) for each in both]
+    ids = [rows_of(known_tiles(), arch_named("gfx1100"), each).id_of(each) for each in here]
+    listed = {
+        each.name: OfKernel(today_of, (own,)) for each, today_of, own in zip(here, ids, changes, strict=True)
+    }
+    (tmp_path / file_of("gfx1100")).parent.mkdir(parents=True)
+    (tmp_path / file_of("gfx1100")).write_text(to_text("gfx1100", listed))
+    write_proposals("gfx1151", both, started, tmp_path, ALL, lambda _: None)
+    found = read_wanted(tmp_path, "gfx1151")
+    whys = [found[each.name].candidates[0].why for each in both]
+    assert whys == ["modelled 1.000 for gfx1100", "modelled 1.001 for gfx1100"]
+
+
+def test_a_decode_is_ranked_by_the_memory_of_its_own_gpu(machinery, tmp_path):
+    kernel = Kernel("gfx1151", "decode", "fp16", 64)
+    elsewhere(tmp_path, "gfx1100", kernel, *FOUR)
+    assert not any("gfx1100" in each.why for each in proposed_for(kernel, tmp_path))
+    assert len(machinery.modelled) == 5
 
 
 def test_few_candidates_of_another_arch_are_no_neighbourhood(machinery, tmp_path):
