@@ -75,9 +75,11 @@ struct EarlyCodes {
   typename B::Keys k;
   typename B::Values v;
 
-  template <class From>
-  FA_DEVICE void load(const B& block, const From& of_k, const From& of_v, int first) {
+  // `between()` starts loads between those of K and V.
+  template <class From, class Between>
+  FA_DEVICE void load(const B& block, const From& of_k, const From& of_v, int first, const Between& between) {
     fa::load(block, k, of_k, first);
+    between();
     fa::load(block, v, of_v, first);
   }
 };
