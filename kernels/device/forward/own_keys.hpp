@@ -3,6 +3,7 @@
 // the keys are in memory.
 #pragma once
 
+#include "device/forward/coded_scores.hpp"
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/source.hpp"
 
@@ -68,6 +69,12 @@ FA_DEVICE void own_keys(const B& block, const typename B::Tiles& tiles, const Fr
 }
 
 struct Nothing {};
+
+// Loads the words of Q beside codes, with kEarlyQuery.
+template <class B>
+FA_DEVICE void begin_query(const B& block, int wave_row, typename B::Q& query) {
+  query.held.template begin<typename CodedQueryOf<B>::Type>(packed_queries(block, wave_row), block.lane);
+}
 
 // Codes of a wave's next tile of K and V.
 template <class B>

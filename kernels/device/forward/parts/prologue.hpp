@@ -2,7 +2,6 @@
 #pragma once
 
 #include "device/call/places.hpp"
-#include "device/forward/coded_scores.hpp"
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/products.hpp"
 #include "device/forward/parts/source.hpp"
@@ -78,12 +77,6 @@ FA_DEVICE Sequence settled_sequence(FwdParams& params, int batch) {
     all.cache_batch_idx = nullptr;
     return settle(params, all, batch);
   }
-}
-
-// Loads the words of Q beside codes, with kEarlyQuery.
-template <class B>
-FA_DEVICE void begin_query(const B& block, int wave_row, typename B::Q& query) {
-  query.held.template begin<typename CodedQueryOf<B>::Type>(packed_queries(block, wave_row), block.lane);
 }
 
 // The wave's operands of Q. `begun`: its words, with kEarlyQuery.
