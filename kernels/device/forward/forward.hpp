@@ -124,8 +124,13 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     const auto k = coded.keys(place);
     const auto v = coded.values(place);
     [[maybe_unused]] Choice<B::kEarlyLoads, EarlyCodes<B>, Nothing> early_codes;
-    if constexpr (B::kEarlyLoads) early_codes.load(block, k, v, tiles.begin + block.wave * B::kKeys);
-    const typename B::Q query = load_query(block, wave_row, convert, coded);
+    [[maybe_unused]] typename B::Q begun;
+    if constexpr (B::kEarlyLoads) {
+      early_codes.load(block, k, v, tiles.begin + block.wave * B::kKeys, [&] {
+        if constexpr (B::kEarlyQuery) begin_query(block, wave_row, begun);
+      });
+    }
+    const typename B::Q query = load_query(block, wave_row, convert, coded, begun);
     hasten_no_more<B>();
     if constexpr (B::kConfig.short_prologue) clear<B, true>(o);
     typename decltype(given)::Early early;

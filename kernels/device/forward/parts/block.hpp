@@ -69,7 +69,7 @@ struct Block {
   static constexpr FwdConfig kConfig = forward_config(kOp, kGfx, kDType, kHeadDim, kWithFeatures);
   FA_REQUIRE_ROW(kOp, kConfig.waves > 0);
   static constexpr FwdTile kTile = forward_tile(kOp, kGfx, kDType, kHeadDim);
-  static constexpr int kKeys = kConfig.keys;
+  static constexpr int kKeys = kConfig.keys, kSlices = kConfig.slices;  // slices of head_dim, one per wave
   static constexpr int kRowBytes = kHeadDim * (kFp8 ? 1 : 2), kValueBytes = kValueDim * 2;  // of Q, of out
   static constexpr int kKeyRow = kRowBytes / 2 * kElementBytes;
   static constexpr int kValueRow = kFp8Values ? kValueDim : kValueDim * kElementBytes;  // of V in memory
@@ -79,8 +79,8 @@ struct Block {
   static constexpr bool kNarrow = !kWithFeatures && !kCoded && kDType == DType::bf16 &&
                                   !kTraits.bf16_products && !kWide && (!kPacked || kHeadDim <= 128);
   // Undoes the scaling of narrowed values in V, and in the products of Q and K.
-  static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
-  static constexpr float kScoreUnit = kOutUnit * kOutUnit;
+  static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1,
+                         kScoreUnit = kOutUnit * kOutUnit;
 
   static constexpr bool kPadded = kConfig.padded_tiles;
   static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys, kInPlace = kOwnKeys;
@@ -93,6 +93,7 @@ struct Block {
   // Codes leave their registers early, for the next ones. Beside AccVGPRs, ordinary registers are too few.
   static constexpr bool kEarlyLoads =
       kCoded && kOwnKeys && kConfig.narrow_steps && kHeadDim <= 64 && !kTraits.separate_acc_vgprs;
+  static constexpr bool kEarlyQuery = kEarlyLoads && kTraits.matrix_instructions();  // Q's loads before V's
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
   static constexpr bool kTwoTiles =
@@ -120,7 +121,6 @@ struct Block {
                         kConfig.half_stores, ValueTile, kElementBytes>>;
   using Values =
       CodedOf<true, OwnValuesOf<Unit, kKeys, kHeadDim, kCoded>, StageOf<kValueDim, false, StagedValues>>;
-  static constexpr int kSlices = kConfig.slices;  // slices of head_dim, one per wave
   using Q = Query<Unit, kRowBytes / kOperandBytes<Unit> / kSlices, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kPacked ? larger(kKeys, 2 * Unit::kM) : kKeys>;  // decode lacks it

@@ -28,7 +28,6 @@ SHORT = "the launch of the copy takes 3 of about 50 microseconds"
 NO_LATENT = ("gfx908", "gfx906", "gfx1010", "gfx1012", "gfx1030")
 # What misses its target, and why.
 MISSES = {
-    ("gfx950", "decode d64"): "loads are waited for, and the VALU is busy",
     ("gfx906", "decode d64"): ENDS,
     ("gfx1012", "decode d64"): VALU,
     **{
