@@ -9,6 +9,13 @@
 
 namespace fa {
 
+// Operands read together: with several columns a lane, on VALUs. Matrix units hide the waits.
+template <class Config>
+constexpr int together(int columns, const Config& config) {
+  const bool in_groups = columns > 1 && config.steps_at_once > 0;
+  return in_groups && config.prefetch % config.steps_at_once == 0 ? config.steps_at_once : 1;
+}
+
 template <class Operand, int kDistance, int kAtOnce = 1>
 struct Prefetch {
   Operand first[kDistance];

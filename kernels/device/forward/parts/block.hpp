@@ -140,10 +140,7 @@ struct Block {
   static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
   using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured && !kWide && !kCoded, kConfig, kMasked,
                                      !kTraits.matrix_coexecution, kCounts>::Type;
-  // Steps whose operands are read together. Where several waves of a SIMD take turns, waits cost nothing.
-  static constexpr bool kInGroups = Unit::kColumns > 1 && kConfig.steps_at_once > 0 &&
-                                    kConfig.prefetch % larger(kConfig.steps_at_once, 1) == 0;
-  using Operands = Prefetch<typename Unit::A, kConfig.prefetch, kInGroups ? kConfig.steps_at_once : 1>;
+  using Operands = Prefetch<typename Unit::A, kConfig.prefetch, together(Unit::kColumns, kConfig)>;
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];
   using Stored = typename Unit::C[kStoredSteps];
