@@ -30,7 +30,6 @@ NO_LATENT = ("gfx908", "gfx906", "gfx1010", "gfx1012", "gfx1030")
 # What misses its target, and why.
 MISSES = {
     ("gfx906", "decode d64"): ENDS,
-    ("gfx1012", "decode d64"): VALU,
     **{
         (arch, "latent"): COPIES
         for arch, of in known_archs().items()
