@@ -177,7 +177,7 @@ struct CodedScores {
   FA_DEVICE CodedScores(const B& block, const Query& query)
       : block(block), query(query), most(here(0x1p-100f)) {
     const CodedParams& p = coded_params(block.params);
-    if constexpr (B::kEarlyQuery) {
+    if constexpr (B::kEarlyLoads) {
       if constexpr (!B::kFeatured) load_places<!B::kWholeCodes>(p);  // these need a factor, too
       const OneDescale k = DescalesOf::keys(p).one(block, p.per_key == 0);
       const OneDescale v = DescalesOf::values(p).one(block, p.per_key == 0);
