@@ -59,13 +59,15 @@ struct LatentKeys {
         rows{static_cast<const char*>(block.params.k) +
                  (paged() ? 0 : block.batch * block.params.k_batch * B::kElementBytes),
              uniform(static_cast<int>(block.params.k_row * B::kElementBytes)), end} {
-    if (!B::kCoded && paged()) page = view(first).look_up(Stage::row_of(block.thread));
+    if (B::kSlicing != Slices::registers && paged()) page = view(first).look_up(Stage::row_of(block.thread));
   }
 
   FA_DEVICE bool paged() const { return block.params.block_table != nullptr; }
 
   FA_DEVICE void load(Stage& stage, int first) {
-    if (!paged()) {
+    if constexpr (B::kSlicing == Slices::staged) {
+      stage.load(rows_from(first), {}, block.thread);
+    } else if (!paged()) {
       stage.load(typename B::TileView(rows, first), {}, block.thread);
     } else {
       const int row = Stage::row_of(block.thread);
@@ -97,6 +99,17 @@ struct LatentKeys {
   }
 
  private:
+  // A thread's rows of a tile, dense and paged ones by the same loads.
+  FA_DEVICE RowsFrom rows_from(int first) {
+    const int row = Stage::row_of(block.thread);
+    const char* at = view(first).at({rows.base, 0}, row);
+    if (paged()) {
+      at = view(first).at(view(first).group(row, page), row);
+      look_up(first + B::kKeys);
+    }
+    return {at, static_cast<uint32_t>(rows.row_bytes), row, view(first).below(row)};
+  }
+
   // Few calls have them: their arguments are loaded here.
   FA_DEVICE void load_descales(Stage& stage, int first) const {
     const CodedParams& p = coded_params(reloaded(kernel_arguments()));

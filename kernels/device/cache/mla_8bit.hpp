@@ -1,11 +1,14 @@
-// Decode of multi-head latent attention over a cache of 8 bits. As mla.hpp, but codes go from global memory
-// into the registers of the wave that multiplies them (memory/codes/own_slice.hpp). A wave's LDS has its part
-// of the scores, then its codes of V. A compute unit has room for two workgroups, which hide each other's
-// waits.
+// Decode of multi-head latent attention over a cache of 8 bits. As mla.hpp, but each code is unpacked once:
+// in the registers of the wave that multiplies it (memory/codes/own_slice.hpp), or on its way into that
+// wave's LDS (memory/codes/staged_slice.hpp). In the former case a wave's LDS has its part of the scores,
+// then its V. A compute unit has room for two workgroups, which hide each other's waits.
+// In registers, the products of O and of the next scores are one run, in which a wave's priority rises: a wave
+// that has the matrix unit keeps it, while the other exchanges scores and takes exponentials.
 #pragma once
 
 #include "device/cache/mla.hpp"
 #include "device/memory/codes/held_query.hpp"
+#include "device/memory/codes/staged_query.hpp"
 
 namespace fa {
 
@@ -17,7 +20,8 @@ FA_DEVICE void in_stored_order(typename B::Out& o) {
   for (int step = 0; step < B::kOutSteps; ++step) B::Unit::settle(o[step]);
 #pragma unroll
   for (int f = 0; f < B::kOutSteps * B::Unit::kRows; ++f) {
-    stored[f / B::Unit::kRows][f % B::Unit::kRows] = o[f % B::kOutSteps][f / B::kOutSteps];
+    constexpr int kWidth = B::kNeighbours, kRows = B::Unit::kRows;
+    stored[f / kRows][f % kRows] = o[f / (kRows * kWidth) * kWidth + f % kWidth][f / kWidth % kRows];
   }
 #pragma unroll
   for (int step = 0; step < B::kOutSteps; ++step) o[step] = stored[step];
@@ -59,6 +63,7 @@ FA_DEVICE LatentRows<B> latent_rows(int block_row, const SliceQuery<B>& held, co
 // Computes and stores the rows from block_row on. The first codes are in flight while Q is converted.
 template <class B>
 FA_DEVICE void attend_codes(const B& block, int block_row) {
+  __builtin_amdgcn_s_setprio(2);  // its first loads go before another workgroup's exponentials
   const typename B::Tiles tiles = block.tiles(block_row, B::Unit::kN);
   typename B::Convert codes;
   codes.begin(coded_params(block.params));
@@ -75,10 +80,17 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
     const typename B::P::Place place(block.wave_lds, block.lane);
     const ScoreParts<B, B::kPartsApart> parts(block.parts(), block);
     for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
-      const typename B::Keys own = next.moved();
-      if (codes.per_key(false)) codes.of_keys = codes.of_values = next.descales.now();
-      next.descales.forget();
-      k.load(next, first + B::kKeys);
+      const auto load_next = [&] {
+        if (codes.per_key(false)) codes.of_keys = codes.of_values = next.descales.now();
+        next.descales.forget();
+        k.load(next, first + B::kKeys);
+      };
+      typename B::Keys copy;
+      if constexpr (!B::kLateLoads) {
+        copy = next.moved();
+        load_next();
+      }
+      const typename B::Keys& own = B::kLateLoads ? next : copy;
       typename B::Keys::Operands keys;
       typename B::Scores s;
       rows.softmax.begin(s);
@@ -88,6 +100,7 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
         // LLVM 22 counts one wait state too few after products on the way from one branch into another, which
         // is never taken.
         asm volatile("s_nop 0");
+        __builtin_amdgcn_s_setprio(3);
         __builtin_amdgcn_sched_barrier(0);
 #pragma unroll
         for (int n = 0; n < kLast; ++n) {
@@ -99,7 +112,9 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
         keys.of[kLast] = own.operand(unpack, kLast);
       });
       B::Unit::multiply(s[0], keys.of[kLast], rows.query.operand(kLast));
+      __builtin_amdgcn_s_setprio(0);
       parts.write(s);
+      if constexpr (B::kLateLoads) load_next();
       workgroup_barrier();
       parts.add(s);
       workgroup_barrier();
@@ -111,6 +126,7 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
       rows.softmax.template update<B::kOutSteps>(s, rows.o, block.lane, tiles.hidden(first), [&] {
         if (tiles.hidden(first) < 0) mask_end(block, mask_of(block), s, first, rows.first);
       });
+      __builtin_amdgcn_s_setprio(1);
       scores.weigh(s, rows.o);
       const typename B::P p(place, s);
       values.operands().multiply(rows.o, p);
@@ -121,6 +137,75 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
   store_rows(block, rows.first, rows.o, rows.softmax);
 }
 
+template <class B>
+using RowsOfQuery = StagedQuery<typename B::Unit, B::kDType, B::Q::kSteps, typename B::Keys::Tile>;
+
+// Likewise, with codes unpacked on their way into LDS. For short code, Q is converted there, and the loop
+// begins a tile early, so all tiles are loaded by the same code.
+template <class B>
+FA_DEVICE void attend_rows_of_codes(const B& block, int block_row) {
+  const typename B::Tiles tiles = block.tiles(block_row, B::Unit::kN);
+  typename B::Convert codes;
+  RowsOfQuery<B> staged(block.k_tile, latent_queries(block, block_row), block.lane,
+                        [&](int byte) { return block.query_byte(byte); });
+  staged.fit_words(block.lane, [&](float own) { return largest_of_waves(block, own); });
+  CodedScores<B, RowsOfQuery<B>> scores(block, staged);
+  scores.begin(codes);
+  LatentRows<B> rows(block_row, staged.template operands<typename B::Q>(QuerySign(scores.scale())),
+                     scores.scale());
+  if (tiles.begin < tiles.end) {
+    LatentKeys<B> k(block, codes, tiles.begin, tiles.end);
+    typename B::Keys next;
+    const typename B::P::Place place(block.wave_lds, block.lane);
+    int parts_at = 0;
+    // Opaque, or the first loads would have code of their own.
+    int first = here_uniform(tiles.begin - 2 * B::kKeys);
+    do {
+      first += B::kKeys;
+      const bool has_tile = first >= tiles.begin;
+      wave_barrier();  // Q, and V of the tile before, have been read
+      if (has_tile) {
+        if (codes.per_key(false)) codes.of_keys = codes.of_values = next.descales.now();
+        next.store(block.k_tile, codes, block.lane);
+      }
+      next.descales.forget();
+      k.load(next, first + B::kKeys);
+      if (!has_tile) continue;
+      wave_barrier();
+      typename B::Scores s;
+      rows.softmax.begin(s);
+#pragma unroll
+      for (int i = 0; i < B::Q::kSteps; ++i) {
+        B::Unit::multiply(s[0], nth_key_operand(block, i, 0), rows.query.operand(i));
+      }
+      const ScoreParts<B, B::kPartsApart> parts(block.parts() + parts_at, block);
+      parts.write(s);
+      workgroup_barrier();
+      parts.add(s);
+      parts_at = B::kPartsLds - parts_at;
+      scores.descale(s);
+      rows.softmax.template update<B::kOutSteps>(s, rows.o, block.lane, tiles.hidden(first), [&] {
+        if (tiles.hidden(first) < 0) mask_end(block, mask_of(block), s, first, rows.first);
+      });
+      scores.weigh(s, rows.o);
+      const typename B::P p(place, s);
+      typename B::Keys::Values(block.k_tile, block.lane).multiply(rows.o, p);
+    } while (first + B::kKeys < tiles.end);
+    scores.finish(rows.o);
+    in_stored_order<B>(rows.o);
+  }
+  store_rows(block, rows.first, rows.o, rows.softmax);
+}
+
+template <class B>
+FA_DEVICE void attend_8bit(const B& block, int block_row) {
+  if constexpr (B::kSlicing == Slices::registers) {
+    attend_codes(block, block_row);
+  } else {
+    attend_rows_of_codes(block, block_row);
+  }
+}
+
 // Defines the kernel `name`. head_dim is K's.
 #define FA_MLA_8BIT(name, dtype, head_dim)                                                            \
   FA_KERNEL(forward, mla_8bit, dtype, head_dim)                                                       \
@@ -129,7 +214,7 @@ FA_DEVICE void attend_codes(const B& block, int block_row) {
     __attribute__((shared, aligned(16))) static char lds[B::kLdsBytes];                               \
     const fa::Sequence sequence = fa::latent_sequence(params.fwd, __builtin_amdgcn_workgroup_id_z()); \
     const B block(params.fwd, sequence, (fa::LdsBytes)lds);                                           \
-    if (block.first_row() < block.rows()) fa::attend_codes(block, block.first_row());                 \
+    if (block.first_row() < block.rows()) fa::attend_8bit(block, block.first_row());                  \
   }
 
 }  // namespace fa

@@ -4,20 +4,28 @@
 
 #include "device/forward/parts/block.hpp"
 #include "device/memory/codes/own_slice.hpp"
+#include "device/memory/codes/staged_slice.hpp"
 #include "device/memory/slice_stage.hpp"
 
 namespace fa {
 
-// A wave's slice of a tile on its way to products.
-template <bool kCoded, class Unit, int kKeys, int kValues, int kRest, int kSlices, class ValueTile>
+// A wave's slice of a tile on its way to products: 16 bits, codes unpacked in registers, or on their way into
+// LDS.
+enum class Slices { plain, registers, staged };
+template <Slices, class Unit, int kKeys, int kValues, int kRest, int kSlices, class ValueTile>
 struct SliceOf {
   using Type = SliceStage<Unit, kKeys, kValues, kRest, kSlices, ValueTile>;
   static constexpr int kRowsLds = Type::Tile::kBytes, kValuesLds = ValueTile::kBytes;
 };
 template <class Unit, int kKeys, int kValues, int kRest, int kSlices, class ValueTile>
-struct SliceOf<true, Unit, kKeys, kValues, kRest, kSlices, ValueTile> {
+struct SliceOf<Slices::registers, Unit, kKeys, kValues, kRest, kSlices, ValueTile> {
   using Type = OwnSlice<Unit, kKeys, kValues, kRest, kSlices>;
   static constexpr int kRowsLds = 0, kValuesLds = kSlices * Type::kLdsBytes;
+};
+template <class Unit, int kKeys, int kValues, int kRest, int kSlices, class ValueTile>
+struct SliceOf<Slices::staged, Unit, kKeys, kValues, kRest, kSlices, ValueTile> {
+  using Type = StagedSlice<Unit, kKeys, kValues, kRest, kSlices>;
+  static constexpr int kRowsLds = Type::Tile::kBytes, kValuesLds = 0;
 };
 
 // Uses the names of Block, because Block's functions also accept this type.
@@ -36,6 +44,9 @@ struct MlaBlock {
   static constexpr int kElementBytes = kCoded ? 1 : 2;
   static constexpr FwdConfig kConfig = forward_config(kOp, kGfx, kDType, kKeyDim);
   FA_REQUIRE_ROW(kOp, kConfig.waves > 0);
+  // Over codes: the next ones take the registers of this tile's.
+  static constexpr bool kLateLoads = kConfig.schedule == Schedule::one_stage;
+  static_assert(kLateLoads ? kCoded : kConfig.schedule == Schedule::two_stages, "tiles.toml: see schedule");
   static constexpr int kKeys = kConfig.keys, kSlices = kConfig.waves;
   static constexpr float kOutUnit = 1;
 
@@ -47,7 +58,11 @@ struct MlaBlock {
   };
   static constexpr int kBlocks = larger(kConfig.column_blocks, 1);  // per step's rows
   static constexpr int kSliceRest = kSliceKeys - kSliceValues;
-  using Slice = SliceOf<kCoded, Unit, kKeys, kSliceValues, kSliceRest, kSlices, typename Values::Tile>;
+  // Only if lanes have different parts of K in their operands, each is unpacked once in registers.
+  static constexpr Slices kSlicing = !kCoded                                     ? Slices::plain
+                                     : Unit::kRun * 2 == Unit::kK && kKeys == 32 ? Slices::registers
+                                                                                 : Slices::staged;
+  using Slice = SliceOf<kSlicing, Unit, kKeys, kSliceValues, kSliceRest, kSlices, typename Values::Tile>;
   using Keys = typename Slice::Type;
   using Descales = KeyDescales<Unit, kKeys>;
   using Q = Query<Unit, kSliceKeys, kConfig.query_steps, true>;
@@ -72,7 +87,9 @@ struct MlaBlock {
   static constexpr bool kOwnKeys = false, kInPlace = true;
   static constexpr int kStoredSteps = kOutSteps;
   using Stored = Out;
-  using StoredRows = Choice<kCoded, OwnRows<Unit, kOutSteps>, Unit>;
+  // Over codes, of elements of V that a lane reads at once.
+  static constexpr int kNeighbours = 4;
+  using StoredRows = Choice<kCoded, OwnRows<Unit, kNeighbours>, Unit>;
   using Convert = typename ConvertOf<false, kCoded, kWholeCodes, Descales>::Type;
 
   // LDS: each wave's rows of K, V^T, the parts of scores of two tiles (so a tile needs one barrier), and each
@@ -85,7 +102,7 @@ struct MlaBlock {
   static constexpr int kPartsLds = kSlices * kBlocks * kPartBytes;
   static constexpr int kApartLds = kSlices * Slice::kRowsLds + Slice::kValuesLds;
   static constexpr bool kOverlaid =
-      kCoded || kApartLds + 2 * kPartsLds + kSlices * kWaveLds > kTraits.lds_bytes;
+      kSlicing == Slices::registers || kApartLds + 2 * kPartsLds + kSlices * kWaveLds > kTraits.lds_bytes;
   static constexpr int kKeyLds = kOverlaid ? kWaveValuesLds : Slice::kRowsLds;  // per wave
   static constexpr int kTilesLds = kOverlaid ? kSlices * kKeyLds : kApartLds;
   static constexpr int kLdsBytes = kTilesLds + (kOverlaid ? 0 : 2 * kPartsLds) + kSlices * kWaveLds;
@@ -126,7 +143,8 @@ struct MlaBlock {
   // (memory/codes/own_slice.hpp).
   FA_DEVICE int query_byte(int byte) const {
     constexpr int kValueBytes = kSliceValues * 2;
-    const int place = kCoded ? (byte & ~48) | (byte & 16) << 1 | (byte & 32) >> 1 : byte;
+    const bool pairs = kSlicing == Slices::registers;
+    const int place = pairs ? (byte & ~48) | (byte & 16) << 1 | (byte & 32) >> 1 : byte;
     return byte < kValueBytes ? slice() * kValueBytes + place
                               : (kHeadDim + slice() * kSliceRest) * 2 + byte - kValueBytes;
   }
@@ -134,7 +152,7 @@ struct MlaBlock {
   FA_DEVICE int reader() const { return lane; }
   // The first wave's part. Those of other waves are kPartsApart bytes further each.
   static constexpr int kPartsApart = kOverlaid ? kKeyLds : kBlocks * kPartBytes;
-  FA_DEVICE LdsBytes parts() const { return kOverlaid ? v_tile : v_tile + Values::Tile::kBytes; }
+  FA_DEVICE LdsBytes parts() const { return kOverlaid ? v_tile : v_tile + Slice::kValuesLds; }
   FA_DEVICE LdsBytes own_values() const { return v_tile + wave * kWaveValuesLds; }
 
   FA_DEVICE int rows() const { return sequence.seqlen_q * group; }

@@ -32,6 +32,23 @@ FA_DEVICE FwdParams loaded_at_once(Arguments arguments) {
   return params;
 }
 
+// Waits once for where q, k, v and descales of decode over 8 bits are. Later uses find them in registers.
+// kAll: scalar registers suffice for all of them.
+template <bool kAll>
+FA_DEVICE void load_places(const CodedParams& coded) {
+  const FwdParams& p = coded.fwd;
+  asm volatile("" ::"s"(p.q), "s"(p.k), "s"(p.v), "s"(p.q_row), "s"(p.q_head), "s"(p.k_row), "s"(p.v_row),
+               "s"(p.q_batch), "s"(p.k_batch), "s"(p.k_head), "s"(coded.k_descale), "s"(coded.v_descale));
+  if constexpr (kAll) asm volatile("" ::"s"(p.v_head));
+}
+
+// Likewise for where a packed row of out, or of a part, is.
+FA_DEVICE void load_places_of_row(const FwdParams& p) {
+  asm volatile("" ::"s"(p.partial_out), "s"(p.partial_lse), "s"(p.partial_split), "s"(p.splits), "s"(p.out),
+               "s"(p.o_batch), "s"(p.o_head), "s"(p.o_row), "s"(p.lse), "s"(p.lse_batch), "s"(p.lse_head),
+               "s"(p.cu_seqlens_q));
+}
+
 // The arguments of a forward with a mask. With a short prologue, `params` are a copy of the first of them.
 // The others are loaded here, so they occupy no scalar registers before.
 template <class B>

@@ -17,6 +17,12 @@ FA_DEVICE const CodedParams& coded_params(const FwdParams& params) {
   return reinterpret_cast<const CodedParams&>(params);
 }
 
+// A descale, or any number if none is given: it can be loaded without a branch.
+struct OneDescale {
+  __attribute__((address_space(4))) const float* at;
+  bool given;
+};
+
 // Where the descales of K or V are.
 struct DescalesOf {
   const float* base;
@@ -34,6 +40,13 @@ struct DescalesOf {
   FA_DEVICE float of_head(const B& block) const {
     using Uniform = __attribute__((address_space(4))) const float*;
     return base == nullptr ? 1 : ((Uniform)base)[block.batch * batch + block.head * head];
+  }
+  template <class B>
+  FA_DEVICE OneDescale one(const B& block, bool of_heads) const {
+    using Uniform = __attribute__((address_space(4))) const float*;
+    const bool given = of_heads && base != nullptr;
+    const Uniform own = (Uniform)base + block.batch * batch + block.head * head;
+    return {given ? own : (Uniform)kernel_arguments(), given};
   }
 };
 
@@ -134,6 +147,7 @@ struct PlainScores {
   FA_DEVICE void descale(typename B::Scores&) const {}
   FA_DEVICE void weigh(typename B::Scores&, typename B::Out&) const {}
   FA_DEVICE void finish(typename B::Out&) const {}
+  FA_DEVICE float factor_of_out() const { return 1; }
 };
 
 template <class B>
@@ -147,7 +161,7 @@ struct CodedQueryOf {
 template <class B, class Query = typename CodedQueryOf<B>::Type>
 struct CodedScores {
   using Unit = typename B::Unit;
-  static_assert(B::kConfig.schedule == Schedule::two_stages || B::kOwnKeys,
+  static_assert(B::kConfig.schedule == Schedule::two_stages || B::kInPlace,
                 "tiles.toml: V's descales come with K's");
 
   const B& block;
@@ -163,6 +177,17 @@ struct CodedScores {
   FA_DEVICE CodedScores(const B& block, const Query& query)
       : block(block), query(query), most(here(0x1p-100f)) {
     const CodedParams& p = coded_params(block.params);
+    if constexpr (B::kEarlyQuery) {
+      if constexpr (!B::kFeatured) load_places<!B::kWholeCodes>(p);  // these need a factor, too
+      const OneDescale k = DescalesOf::keys(p).one(block, p.per_key == 0);
+      const OneDescale v = DescalesOf::values(p).one(block, p.per_key == 0);
+      float of_k = *k.at, of_v = *v.at;
+      asm volatile("" : "+s"(of_k), "+s"(of_v));  // one wait for both
+      const float unit = B::Convert::unit(p.format);
+      of_scores = uniform(p.fwd.scale * (k.given ? of_k : 1) * (unit * query.inverse));
+      of_values = uniform((v.given ? of_v : 1) * unit);
+      return;
+    }
     const float of_k = p.per_key != 0 ? 1 : DescalesOf::keys(p).of_head(block);
     of_scores = uniform(p.fwd.scale * of_k * (B::Convert::unit(p.format) * query.inverse));
     if constexpr (B::kEarlyLoads) {

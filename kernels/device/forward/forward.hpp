@@ -12,6 +12,7 @@
 #include "device/forward/coded_scores.hpp"
 #include "device/forward/fp8_scores.hpp"
 #include "device/forward/int8_scores.hpp"
+#include "device/forward/own_elements.hpp"
 #include "device/forward/own_keys.hpp"
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/direct.hpp"
@@ -123,8 +124,13 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     const auto k = coded.keys(place);
     const auto v = coded.values(place);
     [[maybe_unused]] Choice<B::kEarlyLoads, EarlyCodes<B>, Nothing> early_codes;
-    if constexpr (B::kEarlyLoads) early_codes.load(block, k, v, tiles.begin + block.wave * B::kKeys);
-    const typename B::Q query = load_query(block, wave_row, convert, coded);
+    [[maybe_unused]] typename B::Q begun;
+    if constexpr (B::kEarlyLoads) {
+      early_codes.load(block, k, v, tiles.begin + block.wave * B::kKeys, [&] {
+        if constexpr (B::kEarlyQuery) begin_query(block, wave_row, begun);
+      });
+    }
+    const typename B::Q query = load_query(block, wave_row, convert, coded, begun);
     hasten_no_more<B>();
     if constexpr (B::kConfig.short_prologue) clear<B, true>(o);
     typename decltype(given)::Early early;
@@ -189,6 +195,8 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     };
     if constexpr (B::kEarlyLoads) {
       own_keys_early(block, tiles, k, v, early_codes, query, o, softmax, convert, weights);
+    } else if constexpr (B::kOwnKeys && !B::kCoded) {
+      own_elements(block, tiles, k, v, query, o, softmax, convert, weights);
     } else if constexpr (B::kOwnKeys) {
       own_keys(block, tiles, k, v, query, o, softmax, convert, weights);
     } else if constexpr (B::kConfig.schedule == Schedule::one_stage) {

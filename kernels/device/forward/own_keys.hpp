@@ -3,6 +3,7 @@
 // the keys are in memory.
 #pragma once
 
+#include "device/forward/coded_scores.hpp"
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/source.hpp"
 
@@ -69,15 +70,23 @@ FA_DEVICE void own_keys(const B& block, const typename B::Tiles& tiles, const Fr
 
 struct Nothing {};
 
+// Loads the words of Q beside codes, with kEarlyQuery.
+template <class B>
+FA_DEVICE void begin_query(const B& block, int wave_row, typename B::Q& query) {
+  query.held.template begin<typename CodedQueryOf<B>::Type>(packed_queries(block, wave_row), block.lane);
+}
+
 // Codes of a wave's next tile of K and V.
 template <class B>
 struct EarlyCodes {
   typename B::Keys k;
   typename B::Values v;
 
-  template <class From>
-  FA_DEVICE void load(const B& block, const From& of_k, const From& of_v, int first) {
+  // `between()` starts loads between those of K and V.
+  template <class From, class Between>
+  FA_DEVICE void load(const B& block, const From& of_k, const From& of_v, int first, const Between& between) {
     fa::load(block, k, of_k, first);
+    between();
     fa::load(block, v, of_v, first);
   }
 };

@@ -70,6 +70,27 @@ struct QueryInRegisters {
     for_each([&](auto& column) { column = here(sign.apply(here(column))); });
   }
 
+  // In two parts: loads, and what makes operands of their words, with other loads in between.
+  template <class Coded, class View>
+  FA_DEVICE void begin(const View& view, int lane) {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int byte = ((kFirst + i) * Unit::kK + Unit::run_begin(lane)) * 2;
+#pragma unroll
+      for (int c = 0; c < Unit::kColumns; ++c) {
+        step[i].column[c] = __builtin_bit_cast(typename Unit::A,
+                                               Coded::template raw<u32x4>(view, Unit::column(lane, c), byte));
+      }
+    }
+  }
+  template <class Coded, class Sign>
+  FA_DEVICE void finish(const Coded& coded, Sign sign) {
+    for_each([&](auto& column) {
+      const auto words = coded.converted(__builtin_bit_cast(u32x4, here(column)));
+      column = __builtin_bit_cast(typename Unit::A, sign.apply(words));
+    });
+  }
+
   FA_DEVICE typename Unit::B operand(int i) const { return step[i - kFirst]; }
 
   // All loads are complete from here on.

@@ -128,6 +128,22 @@ struct RowAt {
   }
 };
 
+// Rows from `first` on, which is at `at`. `more`: rows after it. Those beyond read as the last.
+struct RowsFrom {
+  struct Group {};
+  const char* at;
+  uint32_t row_bytes;
+  int first;
+  unsigned more;
+
+  template <class T>
+  FA_DEVICE T read(Group, int row, int byte) const {
+    const unsigned after = static_cast<unsigned>(row - first);
+    const uint64_t below = static_cast<uint64_t>(after < more ? after : more) * row_bytes;
+    return *reinterpret_cast<const T*>(at + below + byte);
+  }
+};
+
 // Rows of one sequence and head, scattered over pages of `page` rows (a multiple of 16): row j is row j %
 // page of page table[j / page]. Page numbers beyond the last read as the last. There is at least one row and
 // one page.
@@ -166,6 +182,8 @@ struct PagedView {
   FA_DEVICE const char* at(Group group, int row) const {
     return group.page + (inside(row) - group.first) * rows.row_bytes;
   }
+  // Rows after `row`, at which there is one.
+  FA_DEVICE unsigned below(int row) const { return static_cast<unsigned>(rows.rows - 1 - inside(row)); }
   FA_DEVICE Group group(int row, uint32_t found) const {
     const uint32_t last = static_cast<uint32_t>(rows.last_page);
     const int64_t page = found < last ? found : last;

@@ -60,31 +60,32 @@ struct EagerSoftmax : Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums> {
   }
 
  private:
-  // As exponentiate: scaled one by one, summed in pairs. Returns the largest sum of kChecked exponentials.
+  // As exponentiate, one by one. Returns the largest sum of kChecked exponentials. Scaling and additions run
+  // during matrix instructions of other waves, exponentials do not: once begun, these go before all else.
   FA_DEVICE float exponentiate_codes(C* s, float scale, float shift) {
-    constexpr int kPairs = Base::kElements / Unit::kChecked / 2;  // chains of pairs
+    constexpr int kChains = Base::kElements / Unit::kChecked;
+    const auto nth = [&](int f) -> float& {
+      return reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows];
+    };
+#pragma unroll
+    for (int f = 0; f < Base::kElements; ++f) nth(f) = here(__builtin_fmaf(nth(f), scale, shift));
+    __builtin_amdgcn_sched_barrier(0);
+    __builtin_amdgcn_s_setprio(3);
+#pragma unroll
+    for (int f = 0; f < Base::kElements; ++f) nth(f) = __builtin_amdgcn_exp2f(nth(f));
+    __builtin_amdgcn_sched_barrier(0);
+    __builtin_amdgcn_s_setprio(0);
+    float chain[kChains];
 #pragma unroll
     for (int f = 0; f < Base::kElements; ++f) {
-      float& score = reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows];
-      score = here(__builtin_fmaf(score, scale, shift));
-    }
-    // Scaling runs during matrix instructions of other waves. Among exponentials, which do not, it waits.
-    __builtin_amdgcn_sched_barrier(0);
-    f32x2 chain[kPairs];
-#pragma unroll
-    for (int f = 0; f < Base::kElements; f += 2) {
-      float* const row = reinterpret_cast<float*>(&s[f / Unit::kRows]) + f % Unit::kRows;
-      row[0] = __builtin_amdgcn_exp2f(row[0]);
-      row[1] = __builtin_amdgcn_exp2f(row[1]);
-      f32x2& own = chain[f / 2 % kPairs];
-      own = f < 2 * kPairs ? f32x2{row[0], row[1]} : own + f32x2{row[0], row[1]};
+      float& own = chain[f % kChains];
+      own = f < kChains ? nth(f) : own + nth(f);
     }
     float highest = 0;
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      highest = __builtin_fmaxf(__builtin_fmaxf(highest, chain[i][0]), chain[i][1]);
-      sum[0] += chain[i][0];
-      sum[0] += chain[i][1];
+    for (int i = 0; i < kChains; ++i) {
+      highest = __builtin_fmaxf(highest, chain[i]);
+      sum[0] += chain[i];
     }
     return highest;
   }

@@ -24,6 +24,7 @@ struct Unchanged {
     return words;
   }
   FA_DEVICE bool exact() const { return true; }
+  FA_DEVICE void pin() {}
 };
 
 // Converts pairs of bf16 to fp16. `exact` checks all of them at the end, by their range.
@@ -45,6 +46,9 @@ struct Narrow {
   FA_DEVICE bool exact() const {
     return narrowed_exactly(least.x, most.x) && narrowed_exactly(least.y, most.y);
   }
+
+  // All words so far are checked here: later ones may have their registers.
+  FA_DEVICE void pin() { least = here(least), most = here(most); }
 
  private:
   FA_DEVICE uint32_t pair(uint32_t bits) {

@@ -91,7 +91,8 @@ def share_of_places(workgroups, units, places=PLACES):
 
 def places_of(case):
     """Of a compute unit, for parts of the keys."""
-    return 4 if case.arch == "gfx906" and case.head_dim <= 96 else PLACES
+    of_one_wave = case.head_dim <= 96 or (case.head_dim == 128 and case.dtype == "bf16")
+    return 4 if case.arch == "gfx906" and of_one_wave else PLACES
 
 
 def dims(arch, *every):

@@ -51,8 +51,8 @@ REFERENCE = {
 }  # fmt: skip
 # Forwards have to reach this: FLOP per clock and compute unit by the schedule, under every order of phases.
 TARGETS = {
-    ("gfx906", "fp16", 64): 165, ("gfx906", "fp16", 128): 175,
-    ("gfx906", "bf16", 64): 156, ("gfx906", "bf16", 128): 166,
+    ("gfx906", "fp16", 64): 168, ("gfx906", "fp16", 128): 180,
+    ("gfx906", "bf16", 64): 159, ("gfx906", "bf16", 128): 170,
     ("gfx908", "fp16", 64): 765, ("gfx908", "fp16", 128): 800,
     ("gfx908", "bf16", 64): 445, ("gfx908", "bf16", 128): 450,
     ("gfx90a", "fp16", 64): 925, ("gfx90a", "fp16", 128): 925,
@@ -98,6 +98,7 @@ BACKWARD_TARGETS = {
 }  # fmt: skip
 # The targets of causal forwards, and of whole backwards of bf16, in the same unit.
 OTHER_TARGETS = {
+    ("gfx906", "fwd 2048 fp16 d64"): 180, ("gfx906", "fwd 2048 fp16 d128"): 190,
     ("gfx906", "fwd causal fp16 d64"): 143, ("gfx906", "fwd causal fp16 d128"): 152,
     ("gfx906", "fwd causal bf16 d64"): 136, ("gfx906", "fwd causal bf16 d128"): 145,
     ("gfx906", "separate bf16 d64"): 47, ("gfx906", "separate bf16 d128"): 32,
@@ -105,7 +106,7 @@ OTHER_TARGETS = {
     ("gfx950", "fwd causal fp16 d64"): 1930, ("gfx950", "fwd causal fp16 d128"): 2500,
     ("gfx950", "fwd causal bf16 d64"): 1930, ("gfx950", "fwd causal bf16 d128"): 2500,
     ("gfx950", "fwd 2048 fp16 d128"): 3400,
-    ("gfx950", "fwd_fp8 2048 bf16 d64"): 2880, ("gfx950", "fwd_fp8 2048 bf16 d128"): 4150,
+    ("gfx950", "fwd_fp8 2048 bf16 d64"): 2840, ("gfx950", "fwd_fp8 2048 bf16 d128"): 4350,
     ("gfx950", "fwd_int8 2048 bf16 d128"): 3960,
     ("gfx950", "separate bf16 d64"): 1455, ("gfx950", "separate bf16 d128"): 1565,
     ("gfx950", "fused bf16 d64"): 1885, ("gfx950", "fused bf16 d128"): 2110,
@@ -129,7 +130,7 @@ OTHER_TARGETS = {
 }  # fmt: skip
 # Likewise where exponentials run alone.
 EXCLUSIVE_TARGETS = {
-    ("gfx950", "fwd_fp8 2048 bf16 d64"): 2630, ("gfx950", "fwd_fp8 2048 bf16 d128"): 3745,
+    ("gfx950", "fwd_fp8 2048 bf16 d64"): 2785, ("gfx950", "fwd_fp8 2048 bf16 d128"): 4165,
 }  # fmt: skip
 # The required speed of forwards, as a multiple of the peer's, where it differs from 1.25. On RDNA 3.5
 # Triton's code is faster than on RDNA 3. Ours has no such gain.
@@ -392,6 +393,14 @@ def test_decode_in_bf16_reaches_its_share_of_bandwidth(decoded, device_code, arc
     (row,) = (r for r in decoded(device_code(arch)) if (r.dtype, r.head_dim) == ("bf16", head_dim))
     wanted = PLACES * arch_named(arch).isa.cus_of_workgroup
     (found,) = (s for s in row.decode.shares if (s.latency, s.workgroups) == (latency, wanted))
+    assert found.share >= 0.85
+
+
+@pytest.mark.full
+def test_elements_narrowed_by_one_lane_let_the_valu_keep_up_with_memory(decoded, device_code):
+    """As many workgroups as the plan asks for. Through LDS gfx906 had 72 percent."""
+    (row,) = (r for r in decoded(device_code("gfx906")) if (r.dtype, r.head_dim) == ("bf16", 128))
+    (found,) = (s for s in row.decode.shares if (s.latency, s.workgroups) == (1000, 4))
     assert found.share >= 0.85
 
 

@@ -133,7 +133,7 @@ def test_a_cache(scenario, arch, dtype, rows, batch, kernels, kept):
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
-@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950", "gfx1100"])
 def test_latent_attention(scenario, arch, dtype):
     least = LEAST_NORMAL if arch == FLUSHES else 0.0
     begin = f"dtype, kept, least = torch.{dtype}, torch.bfloat16, {least}\n"

@@ -8,9 +8,15 @@ ROOT_MEAN_SQUARES = {
     ("few", "float16"): 0.36, ("few", "bfloat16"): 1.7,
     ("more", "float16"): 0.37, ("more", "bfloat16"): 3.0,
     ("latent", "bfloat16"): 1.7,
+    ("packed", "bfloat16"): 3.2,
 }  # fmt: skip
 ROWS = {"few": 3, "more": 20}
-KERNELS = {"few": "fa_decode_8bit_{}_d64", "more": "fa_fwd_{}_d64", "latent": "fa_mla_8bit_{}_d576"}
+KERNELS = {
+    "few": "fa_decode_8bit_{}_d64",
+    "more": "fa_fwd_{}_d64",
+    "latent": "fa_mla_8bit_{}_d576",
+    "packed": "fa_mla_{}_d576",
+}
 NAMES = {"float16": "fp16", "bfloat16": "bf16"}
 ERRORS = """
 def report(found, expected):
@@ -29,18 +35,32 @@ with kernels_on_host_memory(fake_hip):
 numbers = numbers.expand(-1, -1, 8, -1)
 report(found, formula(q, (numbers, numbers))[..., :512])
 """
+PACKED = """
+rows, numbers = packed(1.0, 1.0, 1.0)
+q = random(2, 1, 16, 576, dtype=torch.bfloat16)
+with kernels_on_host_memory(fake_hip):
+    found = mla_decode(q, rows, torch.tensor(LENGTHS, dtype=torch.int32), num_splits=1)
+numbers = numbers.expand(-1, -1, 8, -1)
+report(found, formula(q, (numbers, numbers))[..., :512])
+"""
+TEXTS = {"latent": LATENT, "packed": PACKED}
+# The archs whose kernels read what latent attention has.
+OF_LATENT = {
+    "latent": ("gfx90a", "gfx942", "gfx950", "gfx1100"),
+    "packed": ("gfx90a", "gfx942", "gfx1100", "gfx1201"),
+}
 CALLS = [
     (arch, *call)
     for arch in ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
     for call in ROOT_MEAN_SQUARES
-    if call[0] != "latent" or arch in {"gfx90a", "gfx942", "gfx950"}
+    if arch in OF_LATENT.get(call[0], arch)
 ]
 
 
 @pytest.mark.parametrize(("arch", "call", "kept"), CALLS)
 def test_errors_are_those_of_the_page(scenario, arch, call, kept):
-    given = {"dtype": "int8", "per_key": call != "latent", "head_dim": 64, "layout": "", "parts": 1}
-    text = LATENT if call == "latent" else ATTEND.format(**given, rows=ROWS[call], kept=kept)
+    given = {"dtype": "int8", "per_key": True, "head_dim": 64, "layout": "", "parts": 1}
+    text = TEXTS.get(call) or ATTEND.format(**given, rows=ROWS[call], kept=kept)
     shown = scenario(CACHE + ERRORS + text, arch=arch)
     assert shown["kernels"][-1] == KERNELS[call].format(NAMES[kept])
     assert shown["error"] == pytest.approx(ROOT_MEAN_SQUARES[call, kept], rel=0.08)

@@ -7,10 +7,12 @@ ARCHS = ("gfx942", "gfx1100")
 LATENT = {
     ("gfx942", "bfloat16"): ["fa_mla_8bit_bf16_d576"],
     ("gfx942", "float16"): ["fa_widen_fp16", "fa_mla_fp16_d576"],
+    ("gfx1100", "bfloat16"): ["fa_mla_8bit_bf16_d576"],
     ("gfx1100", "float16"): ["fa_widen_fp16", "fa_mla_fp16_d576"],
 }
 FORMATS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "int8")
 CACHE = """
+import warnings
 from flash_attn_rocm import flash_attn_varlen_func, flash_attn_with_kvcache, mla_decode
 
 LARGEST = {
@@ -45,6 +47,17 @@ def cache(dtype, per_key, head_dim=64):
             descale = own
         found.append((pages.view(dtype), descale, codes.double() * of.double()))
     return found
+
+def packed(*sizes):
+    # Rows of 656 bytes, whose thirds have other sizes, and what they are.
+    x = random(2, 80, 576).float() * torch.tensor(sizes or (0.1, 1.0, 8.0)).repeat_interleave(192)
+    latent = x[..., :512].unflatten(-1, (4, 128))
+    scales = latent.abs().amax(-1) / 448.0
+    codes = rounded(latent / scales[..., None], torch.float8_e4m3fn)
+    of = (codes.flatten(-2), scales, x[..., 512:].bfloat16())
+    numbers = (codes.double() * scales[..., None].double()).flatten(-2)
+    rows = torch.cat([each.view(torch.uint8) for each in of], -1)
+    return rows, torch.cat((numbers, of[2].double()), -1)[:, :, None]
 
 def formula(q, numbers, lengths=LENGTHS):
     # Causal attention of each sequence.
@@ -262,6 +275,47 @@ report(found, formula(q, (numbers, numbers))[..., :512])
     assert shown["kernels"] == LATENT[arch, kept]
     assert shown["findings"] == 0
     assert shown["error"] < STEPS[kept]
+
+
+# Archs with kernels of latent attention, and one without.
+PACKED = {
+    "gfx90a": ["fa_widen_bf16", "fa_mla_bf16_d576"],
+    "gfx1100": ["fa_widen_bf16", "fa_mla_bf16_d576"],
+    "gfx1201": ["fa_widen_bf16", "fa_mla_bf16_d576"],
+    "gfx1030": ["fa_widen_bf16"],
+}
+
+
+@pytest.mark.parametrize("places", ["dense", "pages", "odd"])
+@pytest.mark.parametrize("arch", PACKED)
+def test_rows_of_656_bytes(scenario, arch, places):
+    shown = scenario(
+        f"{CACHE}\nplaces = '{places}'\n"
+        """
+rows, numbers = packed()
+q, lengths = random(2, 1, 4, 576, dtype=torch.bfloat16), torch.tensor(LENGTHS, dtype=torch.int32)
+for b, length in enumerate(LENGTHS):
+    rows[b, length:] = 0x7F
+table = None
+if places == "pages":
+    table = TABLE.clone()
+    pages = torch.full((10, PAGE, 656), 0x7F, dtype=torch.uint8)
+    pages[table.long()] = rows.unflatten(1, (5, PAGE))
+    rows, table[1, 3:] = pages, torch.tensor([99, -1], dtype=torch.int32)
+if places == "odd":
+    rows = torch.zeros(2, 80, 660, dtype=torch.uint8)[..., 1:657].copy_(rows)
+flash_attn_rocm.set_strict(False)
+with kernels_on_host_memory(fake_hip):
+    with warnings.catch_warnings():  # gfx1030 has no kernel behind the copy
+        warnings.simplefilter("ignore")
+        found = mla_decode(q, rows, lengths, block_table=table, num_splits=1)
+report(found, formula(q, (numbers.expand(-1, -1, 2, -1),) * 2)[..., :512])
+""",
+        arch=arch,
+    )
+    assert shown["kernels"] == PACKED[arch]
+    assert shown["findings"] == 0
+    assert shown["error"] < STEPS["bfloat16"]
 
 
 # What few queries take the codes of NaN for. Widening gives NaN for all of them.

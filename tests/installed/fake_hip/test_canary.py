@@ -323,6 +323,31 @@ shown["then"] = [appended(), appended()]
     assert shown["then"] == [len(APPENDS) + 1, 1]
 
 
+@pytest.mark.parametrize("broken", [False, True])
+def test_rows_of_656_bytes_are_widened_by_a_checked_kernel_or_pytorch(play, wrong, broken):
+    at = r"v_mul_f32_e32 (v\d+), (v\d+), (v\d+)", r"v_add_f32_e32 \1, \2, \3"  # a code and its descale
+    shown = play(
+        """
+from flash_attn_rocm import mla_decode
+rows = torch.zeros(1, 16, 656, dtype=torch.uint8)
+rows[..., :512], q = 0x38, torch.zeros(1, 1, 4, 576).bfloat16()  # 1
+rows[..., 512:528] = torch.tensor([1.0, 2.0, 3.0, 4.0]).view(torch.uint8)
+for _ in range(2):
+    with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        out = mla_decode(q, rows)
+    shown["fallbacks"] = fallbacks = fallbacks + [str(each.message) for each in caught]
+    shown["kernels"] = kernels()
+shown["out"] = out[0, 0, 3, ::128].tolist()
+""",
+        **wrong("fa_widen_bf16", *at) if broken else {},
+    )
+    assert shown["out"] == [1.0, 2.0, 3.0, 4.0]
+    assert shown["kernels"] == ["fa_widen_bf16"] * (not broken) + ["fa_mla_bf16_d576"]
+    disabled = "the kernels for bf16, head_dim 128 with a cache of 8 bits are disabled on gfx942"
+    assert [disabled in each for each in shown["fallbacks"]] == [True] * broken
+
+
 @pytest.mark.parametrize("rotates", [False, True])
 def test_a_compiled_write_into_a_cache_is_checked_at_its_first_use(play, wrong, tmp_path, rotates):
     """The graph must not hold a kernel that nobody checked."""

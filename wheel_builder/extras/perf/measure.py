@@ -10,7 +10,7 @@ from wheel_builder.extras.perf.model.disputed import disputed
 from wheel_builder.extras.perf.model.lds import orders
 from wheel_builder.extras.perf.model.memory import WORKGROUPS, Decode, Moved, decode, moved
 from wheel_builder.extras.perf.model.residency import resident_workgroups
-from wheel_builder.extras.perf.model.schedule import Schedule, play
+from wheel_builder.extras.perf.model.schedule import ROUNDS, Schedule, play
 from wheel_builder.extras.perf.model.trace import Charges, LdsUse, Trace, trace_of
 from wheel_builder.extras.perf.workloads.workload import Workload
 from wheel_builder.machine_code.disassembly.kernels import parse_disassembly
@@ -96,11 +96,13 @@ class Modelled:
         return self.flop / self.schedule.clocks_per_workgroup
 
 
-def measure(subject: Subject, workload: Workload, *, only_figures: bool = False) -> Modelled:
+def measure(
+    subject: Subject, workload: Workload, *, only_figures: bool = False, rounds: int = ROUNDS
+) -> Modelled:
     """Run one workgroup on the emulator and apply both models to it.
 
-    ``only_figures``: leave out the schedules shown only in the table, half of all. Raises ``PerfError`` when
-    the run stops early, or when the models lack a number.
+    ``only_figures``: leave out the schedules shown only in the table, half of all. ``rounds``: workgroups
+    played in each slot. Raises ``PerfError`` when the run stops early, or when the models lack a number.
     """
     arch = subject.machine.arch
     taken = resources_of(subject, workload)
@@ -112,7 +114,7 @@ def measure(subject: Subject, workload: Workload, *, only_figures: bool = False)
         for other in workload.others
     ]
     resident = resident_of(subject, workload)
-    charged = _charged(trace, others, result, resident, only_figures=only_figures)
+    charged = _charged(trace, others, result, resident, only_figures=only_figures, rounds=rounds)
     free = charged[0].schedule
     if not only_figures:
         free = play(arch, trace.uncharged(), resident, others=[other.uncharged() for other in others])
@@ -219,7 +221,7 @@ def has_exclusive(arch: str) -> bool:
 
 
 def _charged(
-    trace: Trace, others: Sequence[Trace], result: Result, resident: int, *, only_figures: bool
+    trace: Trace, others: Sequence[Trace], result: Result, resident: int, *, only_figures: bool, rounds: int
 ) -> tuple[Charged, ...]:
     """By order of phases. Orders with equal cost of every access are played once."""
     known: list[tuple[Sequence[Charges], Charged]] = []
@@ -227,21 +229,24 @@ def _charged(
         charges = [each.charges(order) for each in (trace, *others)]
         found = next((each for given, each in known if given == charges), None)
         if found is None:
-            found = _played(trace, others, result, order, charges, resident, only_figures=only_figures)
+            found = _played(
+                trace, others, result, order, charges, resident, only_figures=only_figures, rounds=rounds
+            )
         known.append((charges, replace(found, order=order)))
     return tuple(charged for _, charged in known)
 
 
 def _played(
     trace: Trace, others: Sequence[Trace], result: Result, order: str, charges: Sequence[Charges],
-    resident: int, *, only_figures: bool,
+    resident: int, *, only_figures: bool, rounds: int,
 ) -> Charged:  # fmt: skip
     own, *further = charges
 
     def played(*, port: bool = False, exclusive: bool = False, machine: Timing | None = None) -> Schedule:
         first, *rest = (replace(each, machine=machine) for each in (trace, *others))
         paths = [other.paths(clocks, port=port) for other, clocks in zip(rest, further, strict=True)]
-        return play(trace.arch, first.paths(own, port=port), resident, others=paths, exclusive=exclusive)
+        own_paths = first.paths(own, port=port)
+        return play(trace.arch, own_paths, resident, rounds, others=paths, exclusive=exclusive)
 
     costs = [(own[access], count) for access, count in trace.accesses.items()]
     schedule = played()

@@ -1,20 +1,21 @@
 """``scripts/wheel-builder candidates``: candidates for all kernels of an arch, chosen with a small budget.
 
 A kernel's single changes, the nearest of each field, and their best combinations are compiled, and ranked by
-the schedule of one workload. The best ones that are right go to the arch's file. Kernels of the other dtype
-with the same rows take the same changes.
+the schedule of one workload. The best ones that are right go to the arch's file. Kernels with the same rows
+share them (sharing.py).
 """
 
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from wheel_builder.base.durable import ensure
 from wheel_builder.base.errors import TuneError
 from wheel_builder.extras.timings.distribution import MOST
+from wheel_builder.extras.timings.sharing import Sharing, Why, others_of
 from wheel_builder.extras.timings.wanted import (
     MODELLED,
     Listed,
@@ -26,7 +27,7 @@ from wheel_builder.extras.timings.wanted import (
     read_wanted,
     to_text,
 )
-from wheel_builder.extras.tune.measuring import quick_figures_of
+from wheel_builder.extras.tune.measuring import Figures, quick_figures_of
 from wheel_builder.extras.tune.ranking import gain_of
 from wheel_builder.extras.tune.rows import NONE, Changes, Kernel, words_of
 from wheel_builder.extras.tune.run import NAME, Tuning, Wishes, attempt, bar, begun, execute, kernel_named
@@ -56,13 +57,6 @@ class Budget:
     minutes: float = math.inf
     kernels: Sequence[str] = ()
     again: bool = False
-
-
-@dataclass
-class Sharing:
-    """What dtypes with equal rows share: the changes found for the first one."""
-
-    found: dict[object, list[Changes]] = field(default_factory=dict)
 
 
 def propose_all(arch: str, plan: Plan, context: RunContext, budget: Budget, *, plain: bool | None) -> Path:
@@ -139,7 +133,8 @@ def write_proposals(
     say: Callable[[str], None],
 ) -> Path:
     """Until the budget is spent. The file has each finished kernel at once."""
-    end, shared, file = time.monotonic() + 60 * budget.minutes, Sharing(), checkout / file_of(arch)
+    end, file = time.monotonic() + 60 * budget.minutes, checkout / file_of(arch)
+    shared = Sharing({} if budget.again else others_of(arch, checkout))
     for number, kernel in enumerate(kernels):
         if time.monotonic() > end:
             say(f"the budget is spent: {len(kernels) - number} kernels are left, the same command goes on")
@@ -169,25 +164,35 @@ def propose(tuning: Tuning, kept: Sequence[Wanted], shared: Sharing) -> Iterator
     """A maintainer's candidates, and the best others that are right."""
     yield from kept
     of_maintainers = changes_of(tuning.kernel, OfKernel("", tuple(kept)))
-    rows = tuning.kernel.op, tuning.kernel.head_dim, tuning.rows
-    given = shared.found.get(rows)
-    ranked = [each for each in _ranked(tuning, given) if each not in of_maintainers]
-    right = [*islice(_right(tuning, ranked), MOST - len(kept))]
-    shared.found.setdefault(rows, right)
-    gains = _gains(tuning)
-    yield from (Wanted(words_of(each), f"{MODELLED} {math.exp(gains[each] or 0.0):.3f}") for each in right)
+    given = shared.judged(tuning.kernel, tuning.rows)
+    if given is None:
+        ranked = _ranked(tuning, shared.seeds(tuning.kernel, tuning.rows))
+    else:
+        ranked = _compiled(tuning, given)
+    others = {each: why for each, why in ranked.items() if each not in of_maintainers}
+    right = [*islice(_right(tuning, [*others]), MOST - len(kept))]
+    shared.keep(tuning.kernel, tuning.rows, {each: others[each] for each in right})
+    yield from (Wanted(words_of(each), others[each]) for each in right)
 
 
-def _ranked(tuning: Tuning, given: Sequence[Changes] | None) -> list[Changes]:
+def _compiled(tuning: Tuning, given: Why) -> Why:
+    """Those of another kernel that compile and differ in code, in its order, with its figures."""
+    attempt(tuning, [NONE, *given], lambda *_: Figures({}))
+    found = tuning.outcomes
+    return {each: why for each, why in given.items() if not (found[each].refused or found[each].twin)}
+
+
+def _ranked(tuning: Tuning, seeds: Sequence[Changes]) -> Why:
     """Those that are compiled, differ in code, and are not hopeless, the best first."""
     kernel, arch = tuning.kernel, arch_named(tuning.kernel.arch)
-    singles = spread(kernel, arch, tuning.rows)[:SINGLE] if given is None else given
+    singles = seeds or spread(kernel, arch, tuning.rows)[:SINGLE]
     attempt(tuning, [NONE, *singles], quick_figures_of)
-    if given is None and (more := combined(kernel, arch, tuning.rows, _gains(tuning), COMBINED)):
+    if not seeds and (more := combined(kernel, arch, tuning.rows, _gains(tuning), COMBINED)):
         attempt(tuning, more, quick_figures_of)
     gains = {each: gain for each, gain in _gains(tuning).items() if gain is not None and each != NONE}
     good = [each for each in gains if gains[each] > HOPELESS and not tuning.outcomes[each].twin]
-    return sorted(good, key=lambda each: (-gains[each], words_of(each)))
+    best = sorted(good, key=lambda each: (-gains[each], words_of(each)))
+    return {each: f"{MODELLED} {math.exp(gains[each]):.3f}" for each in best}
 
 
 def _gains(tuning: Tuning) -> Mapping[Changes, float | None]:

@@ -32,8 +32,8 @@ HEAD = """\
 #   today    the id of the rows that `changes` refer to (kernels/python/flash_attn_rocm/values/rows.json).
 #            A kernel with other rows by now is left out until the command ran again
 #   changes  of these rows, as `tune --dry-run` prints them
-#   why      one line. "modelled 1.020": speed by the model, today's rows have 1. The command replaces those,
-#            and keeps all others
+#   why      one line. "modelled 1.020": speed by the model, today's rows have 1. "with fp16", "for gfx1100":
+#            of a kernel with the same rows. The command replaces those, and keeps all others
 """
 
 

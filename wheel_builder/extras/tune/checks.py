@@ -5,6 +5,7 @@ import random
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -146,6 +147,12 @@ def _diagonal(case: Case) -> Matrix:
     ]
 
 
+@lru_cache(maxsize=8)
+def expected_of(case: Case, kind: str = "") -> Expected:
+    """Of ``make_call``, with a mask of that kind if there is one. Once for all candidates of a workgroup."""
+    return expected(make_call(case), mask_of(kind, case).biases if kind else _diagonal(case))
+
+
 def expected(call: Call, biases: Matrix) -> Expected:
     """``dout`` is drawn."""
     case, draw = call.case, random.Random(call.case.seed + 2)  # noqa: S311  (test data, repeatable)
@@ -186,7 +193,7 @@ def masked_problems(subject: Subject, kernel: Kernel, tile: Workgroup, step: int
         grid = _grid(tile, case.seqlen_q, 1)
         kernarg = with_mask(call.kernarg(grid), mask.memory, mask.form, mask.strides)
         yield from _run(subject, kernel, tile, grid, kernarg, [*call.memory, mask.memory])
-        want = expected(call, mask.biases)
+        want = expected_of(case, kind)
         yield from (f"{kind}: {each}" for each in wrong("out", _rows(call.out), want))
         [head], [exact] = want.heads, want.exact
         magnitude = case.scale * magnitude_of(head.q, head.k)
@@ -197,19 +204,19 @@ def masked_problems(subject: Subject, kernel: Kernel, tile: Workgroup, step: int
 
 def gradient_problems(subject: Subject, kernel: Kernel, tile: Workgroup, step: int) -> Iterator[str]:
     """Of kernels of gradients."""
-    calls: list[tuple[Case, Mask | None]] = [(case, None) for case in cases_of(kernel, tile, step)]
+    calls = [(case, "") for case in cases_of(kernel, tile, step)]
     if known_kinds()[kernel.op].params == gradients.MASKED:
-        case = _masked_case(kernel, tile, step)
-        calls = [(case, mask_of(kind, case)) for kind in gradients.MASKS]
-    for case, mask in calls:
-        yield from _gradient_problems(subject, kernel, tile, case, mask)
+        calls = [(_masked_case(kernel, tile, step), kind) for kind in gradients.MASKS]
+    for case, kind in calls:
+        yield from _gradient_problems(subject, kernel, tile, case, kind)
 
 
 def _gradient_problems(
-    subject: Subject, kernel: Kernel, tile: Workgroup, case: Case, mask: Mask | None
+    subject: Subject, kernel: Kernel, tile: Workgroup, case: Case, kind: str
 ) -> Iterator[str]:
+    """``kind``: of a mask, "" without any."""
     call, by_keys = make_call(case), known_kinds()[kernel.op].tile == gradients.BY_KEYS
-    want = expected(call, mask.biases if mask else _diagonal(case))
+    want, mask = expected_of(case, kind), mask_of(kind, case) if kind else None
     tensors = _tensors(call, want)
     numbers = {
         "lse": Memory.of(_floats(each.lse for each in want.exact), "lse", readonly=True),

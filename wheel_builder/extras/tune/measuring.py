@@ -79,7 +79,7 @@ def figures_of(subject: Subject, kernel: Kernel, tile: Workgroup, results: Resul
 
 
 def quick_figures_of(subject: Subject, kernel: Kernel, tile: Workgroup, results: Results) -> Figures:
-    """As ``figures_of``, with the schedule of the first workload alone: a tenth of its time.
+    """As ``figures_of``, with one round of the first workload's schedule alone: a twentieth of its time.
 
     Of kernels bound by memory: their launches.
     """
@@ -149,7 +149,7 @@ def _quick(subject: Subject, kernel: Kernel, tile: Workgroup) -> Figures:
     if work.bound_by_memory:
         return Figures(dict(work.launches(subject, kernel, tile)))
     workload = next(iter(work.workloads(subject, kernel, tile)))
-    row = measure(subject, workload, only_figures=True)
+    row = measure(subject, workload, only_figures=True, rounds=1)
     return Figures(
         {f"{row.op}, schedule": min(row.flop / each.schedule.clocks_per_workgroup for each in row.charged)}
     )

@@ -11,7 +11,15 @@ from wheel_builder.base.errors import TileError
 from wheel_builder.extras.tune.rows import Kernel, Rows, toml_row
 from wheel_builder.tables.archs import Arch
 from wheel_builder.tables.kinds import FORWARD, FP8, INT8, PACKED, answering, known_kinds
-from wheel_builder.tables.tiles import FUSED, SETS, Tile, columns_of_step, parse_tiles, waves_of
+from wheel_builder.tables.tiles import (
+    FUSED,
+    NARROW_COLUMNS,
+    SETS,
+    Tile,
+    columns_of_step,
+    parse_tiles,
+    waves_of,
+)
 
 MOST_THREADS = 1024  # of a workgroup, on every GPU
 MOST_NUMBER = 1024  # of any field
@@ -25,7 +33,9 @@ STEPS = ("query_steps", "own_steps", "q_steps", "dout_steps")
 TWO_TILES = ("two_tiles", "two_tiles_in_turn")
 DIRECT = ("direct", "direct_slots")
 OWN_KEYS = "own_keys"
+OF_CODES = ("two_stages", OWN_KEYS)
 CODED = answering(known_kinds(), FORWARD)["coded"]
+OWN_ELEMENTS = ("decode", "dot2_64", 128)  # kernel, unit and head dim with own_keys and elements of 16 bits
 TILES_AT_ONCE = dict.fromkeys((*TWO_TILES, *DIRECT), 2) | {"slots_in_turn": 3, OWN_KEYS: 0}
 
 
@@ -49,6 +59,9 @@ UNITS = {
     **dict.fromkeys(("dot2", "dot2_64"), Unit(8, 32)),
 }
 
+# Of LoneLayout, where each lane has all columns.
+LONE = Unit(64, 32)
+
 # Switches, and what they need of an ISA.
 NEEDS: Mapping[str, tuple[Callable[[Arch], bool], str]] = {
     "ping_pong": (lambda arch: arch.isa.unit == "mfma", "fp32 matrix instructions"),
@@ -57,14 +70,20 @@ NEEDS: Mapping[str, tuple[Callable[[Arch], bool], str]] = {
 }
 
 
+def unit_of(arch: Arch, row: Tile) -> Unit:
+    """That of a row's kernel."""
+    lone = arch.isa.unit == "dot2_64" and "narrow_steps" in row.switches and row.schedule == OWN_KEYS
+    return LONE if lone else UNITS[arch.isa.unit]
+
+
 def refusal(kernel: Kernel, arch: Arch, rows: Rows) -> str:
     """Why the rows cannot work, or "" if the compiler decides."""
     return next(refusals(kernel, arch, rows), "")
 
 
 def refusals(kernel: Kernel, arch: Arch, rows: Rows) -> Iterator[str]:
-    """Every reason. Without numbers that no row has, which other rules divide by."""
-    if impossible := [*_of_numbers(kernel, rows.plain)]:
+    """Every reason. Without numbers or steps that no row has, which other rules need."""
+    if impossible := [*_of_numbers(kernel, rows.plain), *_of_steps(arch, rows.plain)]:
         yield from impossible
         return
     yield from _of_table(kernel, arch, rows)
@@ -79,6 +98,11 @@ def _of_numbers(kernel: Kernel, row: Tile) -> Iterator[str]:
             yield f"{name} is {value}, expected {least} to {MOST_NUMBER}"
 
 
+def _of_steps(arch: Arch, row: Tile) -> Iterator[str]:
+    if "narrow_steps" in row.switches and arch.isa.unit not in NARROW_COLUMNS:
+        yield f"narrow_steps needs steps of few columns, and {arch.isa.name} has none"
+
+
 def _of_table(kernel: Kernel, arch: Arch, rows: Rows) -> Iterator[str]:
     """The table's own rules, by its own reader."""
     lines = (toml_row(kernel.op, row) for row in rows.used)
@@ -91,7 +115,7 @@ def _of_table(kernel: Kernel, arch: Arch, rows: Rows) -> Iterator[str]:
 
 def _of_kernel(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
     """Of kernels with any tile."""
-    unit, tile = UNITS[arch.isa.unit], "queries" if row.pairs else "keys"
+    unit, tile = unit_of(arch, row), "queries" if row.pairs else "keys"
     threads = waves_of(row) * arch.isa.wave
     if threads > MOST_THREADS:
         yield f"a workgroup has {threads} threads, and at most {MOST_THREADS} are possible"
@@ -159,7 +183,10 @@ def _of_schedule(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
         yield "slots_in_turn needs padded_tiles and plain_exponents"
     if known_kinds()[kernel.op].rows == "shared_queries" and row.schedule != "two_stages":
         yield f"{kernel.op} has one schedule"
-    if row.schedule == OWN_KEYS and kernel.op != CODED:
+    if kernel.op == CODED and row.schedule not in OF_CODES:
+        yield f"{kernel.op} needs {' or '.join(OF_CODES)}: V's descales come with K's"
+    elements = (kernel.op, arch.isa.unit, kernel.head_dim) == OWN_ELEMENTS and "narrow_steps" in row.switches
+    if row.schedule == OWN_KEYS and kernel.op != CODED and not elements:
         yield f"{OWN_KEYS} needs codes of 8 bits"
     if not turned and row.keys // 4 % row.value_lanes:
         yield f"{row.value_lanes} lanes do not divide {row.keys // 4} groups of keys"
@@ -193,7 +220,7 @@ def _of_registers(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
 
 def _over_registers(arch: Arch, row: Tile, results: int, steps: int) -> Iterator[str]:
     """``results``: rows of results. ``steps`` of second operands."""
-    unit = UNITS[arch.isa.unit]
+    unit = unit_of(arch, row)
     of_results = results * columns_of_step(arch.isa, row) // arch.isa.wave
     of_operands = steps * unit.held // 2
     # Separate AccVGPRs hold results only.

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, zip_longest
 
 from wheel_builder.extras.tune.rows import NONE, Change, Changes, Kernel, Rows, changed, joined
-from wheel_builder.extras.tune.rules import STEPS, UNITS, refusal, steps_of
+from wheel_builder.extras.tune.rules import STEPS, refusal, steps_of, unit_of
 from wheel_builder.tables.archs import Arch
-from wheel_builder.tables.tiles import CHOICES, SETS, SWITCHES
+from wheel_builder.tables.tiles import CHOICES, SETS, SWITCHES, Tile
 
 MOST_CHANGES = 3
 MOST_ROWS = 128  # of a tile
@@ -43,18 +43,19 @@ def single_changes(kernel: Kernel, arch: Arch, rows: Rows) -> Iterator[Change]:
         if name in SWITCHES:
             yield Change(name, name not in rows.plain.switches)
         else:
-            today = getattr(rows.plain, name)
-            yield from (Change(name, each) for each in _values(name, kernel, arch, today) if each != today)
+            today, values = getattr(rows.plain, name), _values(name, kernel, arch, rows.plain)
+            yield from (Change(name, each) for each in values if each != today)
 
 
-def _values(name: str, kernel: Kernel, arch: Arch, today: int) -> tuple[int | str, ...]:
+def _values(name: str, kernel: Kernel, arch: Arch, row: Tile) -> tuple[int | str, ...]:
     if name == "schedule":
         return CHOICES["schedule"]
     if name in ROWS:
-        step = max(UNITS[arch.isa.unit].rows, 16)
+        step = max(unit_of(arch, row).rows, 16)
         return tuple(range(step, MOST_ROWS + 1, step))
     most = {"waves_per_simd": arch.isa.waves_per_simd, **steps_of(kernel, arch)}
     if name in most:
+        today = getattr(row, name)
         near = {*range(today - NEAR[name], today + NEAR[name] + 1)}
         ends = {0, most[name]} if name in STEPS else set()
         least = name == "waves_per_simd"

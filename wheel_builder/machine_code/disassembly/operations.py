@@ -42,6 +42,8 @@ TWO_RESULTS = re.compile(
     r"|v_permlane\d+_swap_"
 )
 SWAPS = re.compile(r"v_(permlane\d+_)?swap_")
+# The destination is added to, or partly kept.
+MERGES = re.compile(r"v_(dual_)?(pk_)?(fmac|mac|dot\d+c|dot2acc|fma_mixhi|mad_mixhi|writelane)_")
 ATOMIC = re.compile(r"\w+_atomic_")
 RETURNS = re.compile(r"(glc|sc0|th:TH_ATOMIC_(\w+_)?RETURN)$")
 SAVES_EXEC = re.compile(r"s_\w+_saveexec_|s_\w+_wrexec_")
@@ -51,8 +53,8 @@ class Operation(NamedTuple):
     """One operation, or one half of a dual-issue pair. ``mnemonic`` without its encoding suffix.
 
     ``loads_into_lds``: its loaded data goes straight into LDS, from M0 on. ``writes``: EXEC by
-    compare-and-mask included. ``reads``: EXEC included if lanes are masked. Results merged into are left out,
-    swapped ones are included.
+    compare-and-mask included. ``reads``: EXEC included if lanes are masked, and vectors merged into or
+    swapped. Scalars merged into are left out.
     """
 
     mnemonic: str
@@ -103,7 +105,8 @@ def form(mnemonic: str, operands: int, modifiers: str) -> Form:
     """The form of memory operations with these modifiers, and of other operations with any."""
     kind, results = kind_of(mnemonic), _results(mnemonic, operands, modifiers)
     into_lds = kind == "vmem" and ("_lds_" in mnemonic or "lds" in modifiers.split())
-    reads_all = (ATOMIC.match(mnemonic) and kind == "vmem") or SWAPS.match(mnemonic)
+    atomic = kind == "vmem" and ATOMIC.match(mnemonic)
+    reads_all = atomic or SWAPS.match(mnemonic) or MERGES.match(mnemonic)
     reads = ["vcc"] if mnemonic.startswith(("v_div_fmas_", "v_dual_cndmask_")) else []
     reads += ["m0"] if into_lds else []
     reads += ["exec"] if kind not in ("salu", "smem") else []

@@ -38,6 +38,11 @@ def waits_for_valu(instruction: Instruction) -> bool:
     return int(counters, 0) >> VA_VDST == 0 if counters[0].isdigit() else "va_vdst(0)" in instruction.text
 
 
+def settles(instruction: Instruction) -> bool:
+    """Whether the hardware issues it after all VALU results only. Scalar loads do not wait for them."""
+    return instruction.first.kind in ("vmem", "lds") or waits_for_valu(instruction)
+
+
 @dataclass(frozen=True)
 class Need:
     """The required distance of two instructions.
@@ -121,7 +126,7 @@ def steps_of(kernel: Kernel) -> Steps:
         if i.text not in known:
             known[i.text] = Step(
                 i.uses, i.writes, i.wait_states, i.is_valu, i.is_transcendental,
-                i.is_memory or waits_for_valu(i), i.is_valu or i.is_memory,
+                settles(i), i.is_valu or i.is_memory,
             )  # fmt: skip
     before = kernel.predecessors
     followers = [

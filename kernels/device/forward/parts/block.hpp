@@ -18,8 +18,8 @@
 #include "device/masks/masked_score.hpp"
 #include "device/memory/codes/bytes.hpp"
 #include "device/memory/codes/direct_bytes.hpp"
+#include "device/memory/codes/own_elements.hpp"
 #include "device/memory/direct.hpp"
-#include "device/memory/own_codes.hpp"
 #include "device/memory/prefetch.hpp"
 #include "device/memory/query.hpp"
 #include "device/memory/stage.hpp"
@@ -69,7 +69,7 @@ struct Block {
   static constexpr FwdConfig kConfig = forward_config(kOp, kGfx, kDType, kHeadDim, kWithFeatures);
   FA_REQUIRE_ROW(kOp, kConfig.waves > 0);
   static constexpr FwdTile kTile = forward_tile(kOp, kGfx, kDType, kHeadDim);
-  static constexpr int kKeys = kConfig.keys;
+  static constexpr int kKeys = kConfig.keys, kSlices = kConfig.slices;  // slices of head_dim, one per wave
   static constexpr int kRowBytes = kHeadDim * (kFp8 ? 1 : 2), kValueBytes = kValueDim * 2;  // of Q, of out
   static constexpr int kKeyRow = kRowBytes / 2 * kElementBytes;
   static constexpr int kValueRow = kFp8Values ? kValueDim : kValueDim * kElementBytes;  // of V in memory
@@ -79,8 +79,8 @@ struct Block {
   static constexpr bool kNarrow = !kWithFeatures && !kCoded && kDType == DType::bf16 &&
                                   !kTraits.bf16_products && !kWide && (!kPacked || kHeadDim <= 128);
   // Undoes the scaling of narrowed values in V, and in the products of Q and K.
-  static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1;
-  static constexpr float kScoreUnit = kOutUnit * kOutUnit;
+  static constexpr float kOutUnit = kNarrow ? 1.0f / (1 << kNarrowScale) : 1,
+                         kScoreUnit = kOutUnit * kOutUnit;
 
   static constexpr bool kPadded = kConfig.padded_tiles;
   static constexpr bool kOwnKeys = kConfig.schedule == Schedule::own_keys, kInPlace = kOwnKeys;
@@ -92,7 +92,8 @@ struct Block {
   using Convert = Choice<!kFp8Values, Wide, Choice<kCounts, Unchanged, CodesOf<kTraits.fp8>>>;
   // Codes leave their registers early, for the next ones. Beside AccVGPRs, ordinary registers are too few.
   static constexpr bool kEarlyLoads =
-      kOwnKeys && kConfig.narrow_steps && kHeadDim <= 64 && !kTraits.separate_acc_vgprs;
+      kCoded && kOwnKeys && kConfig.narrow_steps && kHeadDim <= 64 && !kTraits.separate_acc_vgprs;
+  static constexpr bool kEarlyQuery = kEarlyLoads && kTraits.matrix_instructions();  // Q's loads before V's
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
   static constexpr bool kTwoTiles =
@@ -106,10 +107,9 @@ struct Block {
   template <int kWidth, bool kSpread, class Staged>
   using StageOf = Choice<kDirect, DirectOf<kWidth, kSpread>,
                          Choice<kTwoTiles, TurnedStage<Unit, kKeys, kWidth, kTile.threads>, Staged>>;
-  template <bool kIsValue, class Own, class Stage>
-  using CodedOf =
-      Choice<kCoded, CodedStage<Choice<kOwnKeys, Own, Stage>, kIsValue, kWholeCodes, Descales>, Stage>;
-  using Keys = CodedOf<false, OwnKeys<Unit, kKeys, kHeadDim>,
+  template <bool kIsValue, class Own, class Staged, class Stage = Choice<kOwnKeys, Own, Staged>>
+  using CodedOf = Choice<kCoded, CodedStage<Stage, kIsValue, kWholeCodes, Descales>, Stage>;
+  using Keys = CodedOf<false, OwnKeysOf<Unit, kKeys, kHeadDim, kCoded>,
                        StageOf<kHeadDim, true,
                                KeyStage<Unit, kKeys, kRowBytes / 2, kTile.threads, kPadded,
                                         LdsTile<kKeys, kRowBytes, Unit::kM, kPadded>, kElementBytes>>>;
@@ -119,8 +119,8 @@ struct Block {
       Choice<kFp8Values, ByteValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes>,
              ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
                         kConfig.half_stores, ValueTile, kElementBytes>>;
-  using Values = CodedOf<true, OwnValues<Unit, kKeys, kHeadDim>, StageOf<kValueDim, false, StagedValues>>;
-  static constexpr int kSlices = kConfig.slices;  // slices of head_dim, one per wave
+  using Values =
+      CodedOf<true, OwnValuesOf<Unit, kKeys, kHeadDim, kCoded>, StageOf<kValueDim, false, StagedValues>>;
   using Q = Query<Unit, kRowBytes / kOperandBytes<Unit> / kSlices, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kPacked ? larger(kKeys, 2 * Unit::kM) : kKeys>;  // decode lacks it
@@ -140,7 +140,7 @@ struct Block {
   static_assert(!kPacked || !kConfig.buffer_stores, "packed rows are too far apart for 32-bit offsets");
   using Softmax = typename SoftmaxOf<Unit, kScoreSteps, !kFeatured && !kWide && !kCoded, kConfig, kMasked,
                                      !kTraits.matrix_coexecution, kCounts>::Type;
-  using Operands = Prefetch<typename Unit::A, kConfig.prefetch>;
+  using Operands = Prefetch<typename Unit::A, kConfig.prefetch, together(Unit::kColumns, kConfig)>;
   using Scores = typename Unit::C[kScoreSteps];
   using Out = typename Unit::C[kOutSteps];
   using Stored = typename Unit::C[kStoredSteps];

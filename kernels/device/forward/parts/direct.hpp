@@ -122,6 +122,8 @@ FA_DEVICE void direct(const B& block, const typename B::Tiles& tiles, DirectMove
   using Unit = typename B::Unit;
   static_assert(!B::kDrops, "dropout's bits would have to be found before the products");
   static_assert(B::kConfig.prefetch != 0, "tiles.toml: direct needs prefetch");
+  // Of what moves tiles. The softmax of fp8 lets its VALU work wait for these few instructions.
+  constexpr int kBetweenTiles = B::kFp8 ? 2 : 0;
   const typename B::P::Place place(block.wave_lds, block.lane);
   const DirectOperands<B> operands(block);
   int at = 0;
@@ -156,7 +158,7 @@ FA_DEVICE void direct(const B& block, const typename B::Tiles& tiles, DirectMove
             read_value, [&](int n, const typename Unit::A& v) {
               Unit::multiply(o[n % B::kOutSteps], v, p.operand(n / B::kOutSteps));
             });
-        prioritise<B, 0>();
+        prioritise<B, kBetweenTiles>();
         again = false;
       }
     }

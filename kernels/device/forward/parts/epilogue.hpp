@@ -142,6 +142,7 @@ FA_DEVICE void store_row(const B& block, int row, const typename B::Stored& o, t
   // Loaded here, to keep the loop's scalar registers free.
   constexpr bool kReloads = B::kPacked || B::kMasked || kManyConditions<Unit>;
   const FwdParams& params = kReloads ? reloaded(kernel_arguments()) : block.params;
+  if constexpr (B::kEarlyQuery) load_places_of_row(params);
   const int64_t at = block.sequence.q_first + block.query_of(row);
   const int head_q = block.head_of(row);
   const int64_t in_batch = B::kMasked || params.cu_seqlens_q == nullptr ? block.batch : 0;  // masked: dense

@@ -79,16 +79,21 @@ FA_DEVICE Sequence settled_sequence(FwdParams& params, int batch) {
   }
 }
 
-// The wave's operands of Q.
+// The wave's operands of Q. `begun`: its words, with kEarlyQuery.
 template <class B, class Coded>
 FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Convert& convert,
-                                   [[maybe_unused]] Coded& coded) {
+                                   [[maybe_unused]] Coded& coded,
+                                   [[maybe_unused]] const typename B::Q& begun = {}) {
   const FwdParams& params = block.params;
   // Scales of int8 keep their sign.
   const QuerySign sign = B::kCounts                ? QuerySign(1)
                          : B::kConfig.scalar_scale ? QuerySign::from_bits(params.scale)
                                                    : QuerySign(coded.scale());
-  if constexpr (B::kPacked) {
+  if constexpr (B::kEarlyQuery) {
+    typename B::Q query = begun;
+    query.held.finish(coded.query, sign);
+    return query;
+  } else if constexpr (B::kPacked) {
     return typename B::Q(block.k_tile + B::kTilesLds, coded.queries(wave_row), sign, convert, block.lane,
                          block.wave == 0);
   } else if constexpr (B::kConfig.short_prologue) {

@@ -90,8 +90,13 @@ struct CodedQuery : QueryPower<kDType> {
 
   template <class T>
   FA_DEVICE T read(int row, int byte) const {
+    return this->converted(raw<T>(view, row, byte));
+  }
+
+  template <class T>
+  FA_DEVICE static T raw(const PackedView& view, int row, int byte) {
     const int in_pair = (byte & ~(kLanes | kStep)) | (byte & kLanes) << 1 | (byte & kStep) >> kShift;
-    return this->converted(view.template read<T>(row, kPairs ? in_pair : byte));
+    return view.template read<T>(row, kPairs ? in_pair : byte);
   }
 };
 

@@ -103,11 +103,12 @@ def placement(q_name: str, q: Tensor, others: Named, *, codes: Sequence[torch.dt
         if tensor.dtype != dtype:
             got = f"{tensor.dtype}{_way_out(tensor.dtype)}"
             found.append(f"{name}: expected dtype {dtype} {how}, got {got}")
-        found += _devices(q_name, q, {name: tensor})
+        found += devices(q_name, q, {name: tensor})
     return found
 
 
-def _devices(q_name: str, q: Tensor, others: Named) -> list[str]:
+def devices(q_name: str, q: Tensor, others: Named) -> list[str]:
+    """Problems: tensors on other devices than q's."""
     return [
         f"{name}: expected device {q.device} like {q_name}, got {tensor.device}"
         for name, tensor in others.items()
@@ -144,7 +145,7 @@ def dtypes(inputs: Inputs, batch: int, eight: Eight, names: Sequence[str] = ("q"
     others = {"k_descale": inputs.k_descale, "v_descale": inputs.v_descale}
     heads = ((batch, k.shape[-2]), "one for each head of a sequence")
     if q.dtype in eight.codes:
-        found = _alike(q_name, q, two) + _devices(q_name, q, two)
+        found = _alike(q_name, q, two) + devices(q_name, q, two)
         found += _differentiable(inputs, q_name, {**q_descale, **others}, "of 8 bits, which have none")
         found += _descales(q_descale, [heads], k)
         if eight.cached:
@@ -152,7 +153,7 @@ def dtypes(inputs: Inputs, batch: int, eight: Eight, names: Sequence[str] = ("q"
         return found + _descales(others, [heads], k)
     if eight.cached and k.dtype in CODES:
         found = placement(q_name, q, {}, codes=eight.codes) + _alike(k_name, k, {v_name: v})
-        found += _devices(q_name, q, two)
+        found += devices(q_name, q, two)
         found += _differentiable(inputs, q_name, others, f"beside {A_CACHE} of 8 bits, which has none")
         return found + _alone(q_descale, q_name, q) + _cache_descales(others, heads, k, written=written)
     found = _placement(q_name, q, two, CODES if eight.cached else (), eight.codes)

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 from flash_attn_rocm import flash_attn_interface as interface
-from flash_attn_rocm.arguments import preparation
+from flash_attn_rocm.arguments import packed_rows, preparation
 from flash_attn_rocm.arguments.normal_form import Inputs, Options, is_quantised
 from flash_attn_rocm.arguments.preparation import Rules
 from flash_attn_rocm.functions import attention, kvcache, mla
 from flash_attn_rocm.interfaces import EXPLAINED
 from flash_attn_rocm.launch import fp8, latent
+from flash_attn_rocm.launch import packed_rows as widened_rows
 from flash_attn_rocm.rewrite import dequantised
 from flash_attn_rocm.serving.support import NO_GRADIENTS_OF_CODES, PYTORCH, Support, support_of
 from flash_attn_rocm.values.given import Given
@@ -59,7 +60,8 @@ def explain(*arguments: Given, **options: Given) -> Support:  # the arguments of
     bound.apply_defaults()
     inputs, found = PREPARE[function](*_plain(function, [*_in_order(PREPARE[function], bound.arguments)]))
     if function is mla.mla_decode:
-        return latent.support_of(inputs, found)
+        of = widened_rows if packed_rows.is_packed(inputs.k) else latent
+        return of.support_of(inputs, found)
     want_probabilities = bool(bound.arguments.get("return_attn_probs"))
     if not is_quantised(inputs):
         return support_of(inputs, found, want_probabilities=want_probabilities)

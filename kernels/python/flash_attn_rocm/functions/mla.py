@@ -9,11 +9,12 @@ from flash_attn_rocm.arguments import checks, lengths, normal_form
 from flash_attn_rocm.arguments.checks import Eight
 from flash_attn_rocm.arguments.documentation import Function, complete
 from flash_attn_rocm.arguments.normal_form import FlashAttnArgumentError, Inputs, Options, integer, resolve
+from flash_attn_rocm.arguments.packed_rows import is_packed, problems, way_out, with_head
 from flash_attn_rocm.arguments.preparation import DENSE_Q
 from flash_attn_rocm.autograd import transforms
 from flash_attn_rocm.autograd.dispatch import named
 from flash_attn_rocm.diagnosis.notice import FlashAttnUnsupportedError, fall_back
-from flash_attn_rocm.launch import latent
+from flash_attn_rocm.launch import latent, packed_rows
 from flash_attn_rocm.reference import operators
 from flash_attn_rocm.values.given import Given
 from flash_attn_rocm.wrapped import sharded
@@ -93,7 +94,10 @@ def mla_decode(
     Args:
         q: (batch, seqlen_q, nheads, headdim).
         kv_cache: (batch, seqlen_k, 1, headdim), or with block_table its blocks, (num_blocks, page, 1,
-            headdim) with a page of a multiple of 16 rows.
+            headdim) with a page of a multiple of 16 rows. Or rows of 656 bytes, torch.uint8, as in vLLM's
+            fp8_ds_mla and FlashMLA: (…, 1, 656) or (…, 656). A row has 512 codes of torch.float8_e4m3fn,
+            four scales in torch.float32, each for 128 codes, and 64 elements of torch.bfloat16. Then q is of
+            torch.bfloat16 with a headdim of 576. Rows are widened to torch.bfloat16 before each call.
         cache_seqlens: Number of keys of each sequence: an int, or (batch,), torch.int32. By default all.
         block_table: (batch, max_blocks), torch.int32: the blocks of sequence b in the cache.
         head_dim_v: Number of elements of a key that are its value, at most headdim.
@@ -123,6 +127,9 @@ def mla_decode(
 def _attend(inputs: Inputs, options: Options) -> tuple[Tensor, Tensor]:
     if reason := latent.unserved(inputs):
         fall_back(reason, stacklevel=4)
+    if is_packed(inputs.k):
+        inputs = packed_rows.widened(inputs)
+    if reason:
         return operators.forward(inputs, options, None, want_probabilities=False)[:2]
     return latent.attend(inputs, options)
 
@@ -139,6 +146,7 @@ def prepare(
     num_splits: Given,
 ) -> tuple[Inputs, Options]:
     """Inputs whose v is a part of k and whose seqused_k is cache_seqlens."""
+    kv_cache = with_head(kv_cache)
     layouts = {"q": DENSE_Q, "kv_cache": DENSE if block_table is None else PAGED}
     found = checks.tensors({"q": q, "kv_cache": kv_cache}, layouts)
     found += checks.numbers(window_size=(-1, -1), softcap=0.0, softmax_scale=softmax_scale)
@@ -149,7 +157,10 @@ def prepare(
     checks.refuse(NAME, found)  # The checks below read the tensors.
     found = _shape_problems(q, kv_cache, block_table, head_dim_v)
     batch = q.shape[0]
-    found += _dtype_problems(q, kv_cache, block_table, kv_descale)
+    if is_packed(kv_cache):
+        found += problems(q, kv_cache, head_dim_v, kv_descale)
+    else:
+        found += _dtype_problems(q, kv_cache, block_table, kv_descale)
     found += checks.integers(
         {"cache_seqlens": (used, (batch,)), "block_table": (block_table, (batch, -1))}, q.device
     )
@@ -177,6 +188,10 @@ def _dtype_problems(q: Tensor, kv_cache: Tensor, block_table: Given, kv_descale:
     return [each.replace("k_descale", "kv_descale", 1) for each in found if not each.startswith("v_descale")]
 
 
+def _described(kv_cache: Tensor) -> str:
+    return f"{checks.shape(kv_cache)}{way_out(kv_cache)}"
+
+
 def _shape_problems(q: Tensor, kv_cache: Tensor, block_table: Given, head_dim_v: Given) -> list[str]:
     head_dim, heads = q.shape[-1], kv_cache.shape[2]
     width = integer(head_dim_v)
@@ -185,8 +200,8 @@ def _shape_problems(q: Tensor, kv_cache: Tensor, block_table: Given, head_dim_v:
         (head_dim == 0, f"q: expected a headdim of 1 or more, got shape {checks.shape(q)}"),
         (heads != 1, f"kv_cache: expected 1 head, got shape {checks.shape(kv_cache)}"),
         (
-            kv_cache.shape[-1] != head_dim,
-            f"kv_cache: expected headdim {head_dim} like q, got shape {checks.shape(kv_cache)}",
+            kv_cache.shape[-1] != head_dim and not is_packed(kv_cache),
+            f"kv_cache: expected headdim {head_dim} like q, got shape {_described(kv_cache)}",
         ),
         (
             width is None or not 1 <= width <= max(head_dim, 1),

@@ -16,14 +16,13 @@ from flash_attn_rocm.reference import codes as reference
 from flash_attn_rocm.reference import operators
 from flash_attn_rocm.rewrite import dequantised as rewrite
 from flash_attn_rocm.serving import machine
-from flash_attn_rocm.serving.layouts import Device
+from flash_attn_rocm.serving.layouts import NOWHERE, Device
 from flash_attn_rocm.serving.support import device_of
 
 OPERATOR = (
     "dequantise(Tensor codes, Tensor? descale, Tensor? cu_seqlens, str arch, int compute_units) -> Tensor"
 )
 NAME = DTYPES[DEQUANTISED]
-NOWHERE = Device("", 0)  # PyTorch's arithmetic
 
 
 def dequantised(inputs: Inputs, q_descale: Tensor | None, *, cached: bool = False) -> Inputs:

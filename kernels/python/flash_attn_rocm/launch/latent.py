@@ -20,7 +20,7 @@ from flash_attn_rocm.reference import operators
 from flash_attn_rocm.reference.codes import is_coded
 from flash_attn_rocm.rewrite import dense_caches
 from flash_attn_rocm.serving import resets
-from flash_attn_rocm.serving.layouts import Device, in_rows, is_aligned, padded
+from flash_attn_rocm.serving.layouts import Device, in_rows, is_aligned, one_head, padded
 from flash_attn_rocm.serving.support import (
     FAILURES,
     NO_GRADIENTS,
@@ -104,7 +104,7 @@ def answer(
         inputs = Inputs(q, kv_cache, kv_cache, None, None, None, lengths, None, block_table)
         kv_cache = widening.widened_latent(inputs, kv_descale)
         block_table, kv_descale, coded = None, None, False
-    rows, keys = (padded(x, HEAD_DIM) for x in (q, _one_head(kv_cache)))
+    rows, keys = (padded(x, HEAD_DIM) for x in (q, one_head(kv_cache)))
     capacity = keys.shape[1] if block_table is None else block_table.shape[1] * keys.shape[1]
     plan = _planned(q, capacity, options.num_splits, device, coded=coded)
     if not plan.path:
@@ -144,11 +144,6 @@ def _planned(q: Tensor, capacity: int, num_splits: int, device: Device, *, coded
     return plan(device.arch, DTYPES[q.dtype], *sizes, coded)
 
 
-def _one_head(kv_cache: Tensor) -> Tensor:
-    """A view with a readable stride of the single head, for any given stride."""
-    return kv_cache.squeeze(-2).unsqueeze(-2)
-
-
 def _new(q: Tensor) -> Two:
     batch, rows, heads, _ = q.shape
     return q.new_empty((batch, rows, heads, VALUE_DIM)), q.new_empty(
@@ -161,7 +156,7 @@ def _copying(inputs: Inputs, options: Options, *, coded: bool) -> str:
     cache = inputs.k
     if inputs.coded and not coded:
         return dense_caches.words(inputs, options, copies=1)
-    if is_aligned(_one_head(cache)):
+    if is_aligned(one_head(cache)):
         return ""
     return f"kv_cache copied to aligned rows first, {cache.numel() * cache.element_size()} bytes; "
 

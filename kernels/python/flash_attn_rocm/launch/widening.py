@@ -36,7 +36,7 @@ def widened_latent(inputs: Inputs, descale: Tensor | None) -> Tensor:
     """(batch, keys, 1, headdim) of a cache of latent attention, likewise."""
     q, cache = inputs.q, in_rows(inputs.k)
     copy = q.new_empty((q.shape[0], dense_caches.capacity(inputs), *cache.shape[2:]))
-    _widen_one(cache, descale, inputs.seqused_k, inputs.block_table, copy)
+    widen_one(cache, descale, inputs.seqused_k, inputs.block_table, copy)
     return copy
 
 
@@ -45,14 +45,17 @@ def widened_rows(codes: Tensor, descale: Tensor | None, dtype: torch.dtype) -> T
     codes = in_rows(codes)
     copy = codes.new_empty(codes.shape, dtype=dtype)
     if codes.shape[0]:  # the operator takes no rows of sequences that are not there
-        _widen_one(codes, descale, None, None, copy)
+        widen_one(codes, descale, None, None, copy)
     return copy
 
 
-def _widen_one(
+def widen_one(
     codes: Tensor, descale: Tensor | None, used: Tensor | None, table: Tensor | None, copy: Tensor
 ) -> None:
-    """The operator takes two tensors: the halves of one. Where they overlap, both write the same."""
+    """Fills ``copy`` by the operator, which takes two tensors: the halves of one.
+
+    Where they overlap, both write the same.
+    """
     head_dim = codes.shape[-1]
     step = 1 if head_dim % ALIGNMENT else ALIGNMENT
     width = -(-head_dim // (2 * step)) * step

@@ -24,6 +24,9 @@ class Device(NamedTuple):
     compute_units: int
 
 
+NOWHERE = Device("", 0)  # PyTorch's arithmetic
+
+
 class Layout(NamedTuple):
     """The plan, and the head dims to pad q and k, and v, to (0: use the tensors in place)."""
 
@@ -108,6 +111,11 @@ def is_aligned(tensor: Tensor) -> bool:
     """Whether the kernels for one head dim can read the rows."""
     unit = ADDRESS_ALIGNMENT if tensor.dtype in CODES else LIMITS.alignment
     return _are_aligned(tensor.stride(), unit) and tensor.data_ptr() % ADDRESS_ALIGNMENT == 0
+
+
+def one_head(cache: Tensor) -> Tensor:
+    """A view with a readable stride of the single head, for any given stride."""
+    return cache.squeeze(-2).unsqueeze(-2)
 
 
 def is_aligned_rows(tensor: Tensor) -> bool:

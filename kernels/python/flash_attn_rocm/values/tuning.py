@@ -37,6 +37,7 @@ REGIMES = {
 EVIDENCE = (
     ("modelled", (), (), (), (576,)),
     ("modelled", ("decode",), ("gfx906",), (), (32, 64, 96)),
+    ("modelled", ("decode",), ("gfx906",), ("bf16",), (128,)),
     ("modelled", ("decode",), (), (), ()),
     ("modelled", ("long-causal", "long-gqa", "long"), (), (), ()),
     ("modelled", (), (), (), ()),

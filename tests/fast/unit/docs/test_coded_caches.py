@@ -22,14 +22,12 @@ FOUND = (
     *(Figure(FLOP, OURS, f"fwd 2048 fp16 d{dim}", 1000) for dim in (64, 128)),
 )
 COPIES = "the rows are copied to 16 bits first"
-MATRIX_UNIT = "its matrix unit needs as long as memory, and waves wait between their products"
 VALU = "the VALU has the products, too"
 ENDS = "the beginning and the end of a workgroup take a quarter of the time of 512 keys"
 SHORT = "the launch of the copy takes 3 of about 50 microseconds"
 NO_LATENT = ("gfx908", "gfx906", "gfx1010", "gfx1012", "gfx1030")
 # What misses its target, and why.
 MISSES = {
-    ("gfx950", "decode d64"): "loads are waited for, and the VALU is busy",
     ("gfx906", "decode d64"): ENDS,
     ("gfx1012", "decode d64"): VALU,
     **{
@@ -37,7 +35,6 @@ MISSES = {
         for arch, of in known_archs().items()
         if arch not in NO_LATENT and "latent_codes" not in of.features
     },
-    ("gfx90a", "latent"): MATRIX_UNIT,
     **{(arch, f"prefill d{dim}"): SHORT for arch in ("gfx942", "gfx950") for dim in (64, 128)},
 }
 

@@ -86,7 +86,12 @@ def test_the_table_is_the_page_s():
 
 @pytest.mark.parametrize(
     ("call", "begin"),
-    [("few", "cache, up to 16 queries"), ("more", "cache, more queries"), ("latent", "`mla_decode`")],
+    [
+        ("few", "cache, up to 16 queries"),
+        ("more", "cache, more queries"),
+        ("latent", "`mla_decode`"),
+        ("packed", "`mla_decode` over rows of 656 bytes"),
+    ],
 )
 def test_the_page_has_the_errors_over_caches(call, begin):
     page = (CHECKOUT / "docs/caches-8-bit.md").read_text("utf-8")

@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from wheel_builder.base.errors import CaseError
+from wheel_builder.machine_code.emulator import attention
 from wheel_builder.machine_code.emulator.attention import Case, compare, make_call, reference_rows
 from wheel_builder.machine_code.emulator.formats import encode
 from wheel_builder.machine_code.emulator.params import layout
@@ -132,3 +133,21 @@ def test_not_a_number_is_never_right():
 def test_rows_that_see_no_key_are_zero_and_infinite():
     numbers = compare(finished(Case("bf16", 8, 4, 2, causal=True)))
     assert numbers.first is None
+
+
+def test_calls_with_equal_numbers_share_what_is_expected_and_others_do_not(monkeypatch):
+    case, counted = Case("fp16", 16, 3, 5, seed=77), []
+
+    def counting(*given):
+        counted.append(given)
+        return attend(*given)
+
+    monkeypatch.setattr(attention, "attend", counting)
+    assert compare(finished(case)).first is None
+    assert len(counted) == 2 * 3  # exact and rounded
+    assert compare(finished(case, change=9.0)).first is not None
+    assert len(counted) == 2 * 3
+    other = finished(case)
+    ctypes.memset(other.v.memory.address, 0, 32)  # the first key's row
+    assert compare(other).first is not None
+    assert len(counted) == 4 * 3

@@ -15,6 +15,7 @@ from wheel_builder.extras.timings.proposals import (
     without_candidates,
     write_proposals,
 )
+from wheel_builder.extras.timings.sharing import models_of
 from wheel_builder.extras.timings.wanted import OfKernel, Wanted, file_of, read_wanted, to_text
 from wheel_builder.extras.tune import run
 from wheel_builder.extras.tune.compiling import Compiled
@@ -35,7 +36,8 @@ class Machinery:
     """Code is the row's id, and its speed a number of the id. ``slow`` and ``wrong`` rows by id."""
 
     def __init__(self, monkeypatch):
-        self.compiled, self.executed, self.slow, self.wrong, self.stop_at = [], [], set(), set(), ""
+        self.compiled, self.executed, self.modelled, self.stop_at = [], [], [], ""
+        self.slow, self.wrong = set(), set()
         monkeypatch.setattr(run, "compile_all", self.compile_all)
         monkeypatch.setattr(run, "subjects", lambda objects, _: [each.data.decode() for each in objects])
         monkeypatch.setattr(run, "executed", self.execute)
@@ -49,7 +51,8 @@ class Machinery:
         return tuple(Compiled(each.id_of(kernel).encode()) for each in rows)
 
     def figures(self, subject, kernel, *_):
-        if subject == today(kernel):
+        self.modelled.append((kernel.name, subject))
+        if subject == rows_of(known_tiles(), arch_named(kernel.arch), kernel).id_of(kernel):
             return Figures({"fwd, schedule": 100.0})
         return Figures({"fwd, schedule": 50.0 if subject in self.slow else 95 + int(subject, 16) % 10})
 
@@ -77,7 +80,8 @@ def machinery(monkeypatch):
 
 def started(kernel):
     results = SimpleNamespace(models="0123")
-    return Tuning(kernel, rows(kernel), None, None, results, Wishes(0))
+    own = rows_of(known_tiles(), arch_named(kernel.arch), kernel)
+    return Tuning(kernel, own, None, None, results, Wishes(0))
 
 
 def proposed(root, *kernels, budget=ALL):
@@ -118,12 +122,114 @@ def test_another_dtype_with_the_same_rows_takes_the_same_changes(machinery, tmp_
     one, other = ({each.changes for each in found[kernel.name].candidates} for kernel in both)
     assert one == other
     assert machinery.compiled[-1] == (both[1].name, 1 + MOST)
+    whose = {each.why.split(maxsplit=2)[2:] == ["with fp16"] for each in found[both[1].name].candidates}
+    assert whose == {True}
+    assert {kernel for kernel, _ in machinery.modelled} == {both[0].name}
 
 
 def test_another_dtype_with_other_rows_has_its_own(machinery, tmp_path):
     assert rows(FP16) != rows(BF16)
     proposed(tmp_path, FP16, BF16)
     assert (BF16.name, 1 + proposals.SINGLE) in machinery.compiled
+
+
+def elsewhere(root, arch, kernel, *candidates, of=None):
+    """The other arch has candidates of the kernel that has its name."""
+    own = Kernel(arch, kernel.op, kernel.dtype, kernel.head_dim)
+    of = of or rows_of(known_tiles(), arch_named(arch), own).id_of(own)
+    (root / file_of(arch)).parent.mkdir(parents=True, exist_ok=True)
+    (root / file_of(arch)).write_text(to_text(arch, {own.name: OfKernel(of, candidates)}))
+
+
+FOUR = [Wanted(f"query_steps = {steps}", f"modelled 1.00{steps}") for steps in (0, 1, 2, 3)]
+RYZEN, RDNA3 = (Kernel(arch, "fwd", "fp16", 64) for arch in ("gfx1151", "gfx1100"))
+
+
+def proposed_for(kernel, root):
+    write_proposals(kernel.arch, [kernel], started, root, ALL, lambda _: None)
+    return read_wanted(root, kernel.arch)[kernel.name].candidates
+
+
+def test_an_arch_with_equal_rows_and_models_takes_candidates_and_figures(machinery, tmp_path):
+    elsewhere(tmp_path, "gfx1100", RYZEN, *FOUR[:2], MAINTAINERS)
+    found = proposed_for(RYZEN, tmp_path)
+    assert [(each.changes, each.why) for each in found] == [
+        (each.changes, f"{each.why} for gfx1100") for each in FOUR[:2]
+    ]
+    assert machinery.modelled == []
+    assert machinery.compiled == [(RYZEN.name, 3)]
+    assert len(machinery.executed) == 2
+
+
+def test_an_arch_with_equal_rows_and_other_models_ranks_the_same_candidates(machinery, tmp_path):
+    kernel = Kernel("gfx1201", "decode", "fp16", 64)
+    elsewhere(tmp_path, "gfx1100", kernel, *FOUR)
+    found = proposed_for(kernel, tmp_path)
+    assert {each.changes for each in found} == {each.changes for each in FOUR}
+    assert machinery.compiled == [(kernel.name, 5)]
+    assert len(machinery.modelled) == 5
+    assert not any("gfx1100" in each.why for each in found)
+
+
+@pytest.mark.parametrize("words", ["for gfx1100", "with fp16 for gfx1101"])
+def test_figures_that_another_arch_took_are_no_figures(machinery, tmp_path, words):
+    elsewhere(tmp_path, "gfx1151", RDNA3, *FOUR, Wanted("prefetch = 2", f"modelled 1.000 {words}"))
+    proposed_for(RDNA3, tmp_path)
+    assert machinery.compiled[0] == (RDNA3.name, 1 + proposals.SINGLE)
+
+
+def test_asked_for_again_a_kernel_has_a_search_of_its_own(machinery, tmp_path):
+    elsewhere(tmp_path, "gfx1100", RYZEN, *FOUR)
+    write_proposals(RYZEN.arch, [RYZEN], started, tmp_path, Budget(again=True), lambda _: None)
+    assert machinery.compiled[0] == (RYZEN.name, 1 + proposals.SINGLE)
+
+
+def test_of_two_dtypes_each_takes_its_own_figures_of_another_arch(machinery, tmp_path):
+    both = [Kernel("gfx1151", "bwd_dq", dtype, 32) for dtype in ("fp16", "bf16")]
+    changes = [Wanted("waves_per_simd = 1", f"modelled 1.00{number}") for number in range(2)]
+    here = [Kernel("gfx1100", each.op, each.dtype, each.head_dim) for each in both]
+    ids = [rows_of(known_tiles(), arch_named("gfx1100"), each).id_of(each) for each in here]
+    listed = {
+        each.name: OfKernel(today_of, (own,)) for each, today_of, own in zip(here, ids, changes, strict=True)
+    }
+    (tmp_path / file_of("gfx1100")).parent.mkdir(parents=True)
+    (tmp_path / file_of("gfx1100")).write_text(to_text("gfx1100", listed))
+    write_proposals("gfx1151", both, started, tmp_path, ALL, lambda _: None)
+    found = read_wanted(tmp_path, "gfx1151")
+    whys = [found[each.name].candidates[0].why for each in both]
+    assert whys == ["modelled 1.000 for gfx1100", "modelled 1.001 for gfx1100"]
+
+
+def test_a_decode_is_ranked_by_the_memory_of_its_own_gpu(machinery, tmp_path):
+    kernel = Kernel("gfx1151", "decode", "fp16", 64)
+    elsewhere(tmp_path, "gfx1100", kernel, *FOUR)
+    assert not any("gfx1100" in each.why for each in proposed_for(kernel, tmp_path))
+    assert len(machinery.modelled) == 5
+
+
+def test_few_candidates_of_another_arch_are_no_neighbourhood(machinery, tmp_path):
+    kernel = Kernel("gfx1201", "decode", "fp16", 64)
+    elsewhere(tmp_path, "gfx1100", kernel, *FOUR[:3])
+    proposed_for(kernel, tmp_path)
+    assert machinery.compiled[0] == (kernel.name, 1 + proposals.SINGLE)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "of"), [(RYZEN, "01234567"), (Kernel("gfx1030", "fwd", "fp16", 64), None)]
+)
+def test_candidates_of_other_rows_are_not_shared(machinery, tmp_path, kernel, of):
+    elsewhere(tmp_path, "gfx1100", kernel, *FOUR, of=of)
+    proposed_for(kernel, tmp_path)
+    assert machinery.compiled[0] == (kernel.name, 1 + proposals.SINGLE)
+
+
+def test_only_names_and_hazards_of_an_arch_are_in_no_model():
+    alike = [
+        each for each in known_archs() if models_of(arch_named(each)) == models_of(arch_named("gfx1100"))
+    ]
+    assert {"gfx1100", "gfx1151"} <= {*alike}
+    assert not {"gfx1102", "gfx1030", "gfx1201"} & {*alike}
+    assert models_of(arch_named("gfx90a")) != models_of(arch_named("gfx942"))
 
 
 def test_a_maintainers_candidates_stay_and_modelled_ones_are_replaced(machinery, tmp_path):

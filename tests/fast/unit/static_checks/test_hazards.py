@@ -305,6 +305,17 @@ def test_a_wait_for_something_else_does_not_settle_a_transcendental(counters):
     assert len(texts("gfx1100", EXP, wait, ADD)) == 1
 
 
+def test_a_scalar_load_does_not_settle_a_transcendental():
+    assert len(texts("gfx1100", EXP, "s_load_b64 s[4:5], s[8:9], 0x20", ADD)) == 1
+
+
+@pytest.mark.parametrize(("arch", "states"), [("gfx942", 1), ("gfx1100", 6)])
+def test_a_sum_added_to_counts_as_read(arch, states):
+    (text,) = texts(arch, "v_log_f32_e32 v1, v4", "v_fmac_f32_e32 v1, v2, v3")
+    assert "reads the transcendental result of" in text
+    assert f"needs {states} " in text
+
+
 @pytest.mark.parametrize(
     ("arch", "line", "words"),
     [

@@ -49,8 +49,9 @@ def test_right_results_are_stored(checked):
 def test_quick_figures_are_those_of_the_first_workload(monkeypatch, tmp_path):
     measured = []
 
-    def measure(_subject, workload, *, only_figures):
+    def measure(_subject, workload, *, only_figures, rounds):
         assert only_figures
+        assert rounds == 1
         measured.append(workload)
         orders = [SimpleNamespace(schedule=SimpleNamespace(clocks_per_workgroup=c)) for c in (10, 20)]
         return SimpleNamespace(op="fwd", flop=400, charged=orders)

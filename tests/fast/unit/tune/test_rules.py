@@ -88,8 +88,34 @@ def test_a_kernel_with_one_schedule():
 def test_waves_with_keys_of_their_own():
     assert said("gfx908", 64, Change("schedule", "own_keys")) == "own_keys needs codes of 8 bits"
     assert said("gfx908", 64, Change("query_steps", 3), op="decode_8bit") == ""
+    assert said("gfx906", 128, Change("schedule", "own_keys"), op="decode") == ""
+    assert said("gfx906", 64, Change("schedule", "own_keys"), op="decode") == "own_keys needs codes of 8 bits"
     many = said("gfx908", 64, Change("keys", 512), op="decode_8bit")  # no tile in LDS
     assert many == "results and operands take 144 registers at least, and 2 waves leave 128"
+
+
+@pytest.mark.parametrize(
+    ("arch", "changes", "words"),
+    [
+        ("gfx906", {"schedule": "one_stage"},
+         "decode_8bit needs two_stages or own_keys: V's descales come with K's"),
+        ("gfx1030", {"schedule": "pipelined"},
+         "decode_8bit needs two_stages or own_keys: V's descales come with K's"),
+        ("gfx906", {"keys": 32}, "32 keys are not whole matrix steps of 64 rows"),
+        ("gfx906", {"keys": 96}, "96 keys are not whole matrix steps of 64 rows"),
+        ("gfx906", {"keys": 64, "schedule": "two_stages"}, ""),
+        ("gfx906", {"keys": 32, "narrow_steps": False}, ""),
+        ("gfx1030", {"keys": 64}, ""),
+    ],
+)  # fmt: skip
+def test_each_rule_of_codes(arch, changes, words):
+    assert said(arch, 128, *(Change(*each) for each in changes.items()), op="decode_8bit") == words
+
+
+@pytest.mark.parametrize("op", ["fwd", "decode", "decode_8bit"])
+def test_steps_of_few_columns_that_an_isa_lacks(op):
+    words = "narrow_steps needs steps of few columns, and rdna4 has none"
+    assert said("gfx1201", 64, Change("narrow_steps", True), op=op) == words
 
 
 def test_q_in_lds_counts():

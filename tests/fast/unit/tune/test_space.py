@@ -132,3 +132,10 @@ def test_keys_are_whole_steps(arch, step):
     keys = [each.value for each in single_changes(kernel, arch_named(arch), rows) if each.field == "keys"]
     assert keys
     assert math.gcd(*keys) == step
+
+
+def test_keys_of_waves_that_multiply_64_at_once_are_whole_steps():
+    arch, kernel = arch_named("gfx906"), Kernel("gfx906", "decode_8bit", "fp16", 128)
+    rows = rows_of(known_tiles(), arch, kernel)
+    found = {change.value for change in single_changes(kernel, arch, rows) if change.field == "keys"}
+    assert found == {64, 128} - {rows.plain.keys}

@@ -23,6 +23,7 @@ Path = Sequence[Step]
 
 AGES = 1 << 20  # more waves than are ever played
 HIGHEST = 3  # priority
+ROUNDS = 2
 UNITS = (Port.MATRIX, Port.EXPONENTIAL)  # besides the VALU
 
 
@@ -65,7 +66,7 @@ def play(
     arch: str,
     paths: Sequence[Path],
     resident: int,
-    rounds: int = 2,
+    rounds: int = ROUNDS,
     *,
     others: Sequence[Sequence[Path]] = (),
     exclusive: bool = False,

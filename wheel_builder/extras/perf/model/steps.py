@@ -19,7 +19,6 @@ from wheel_builder.tables.archs import Arch, Timing, arch_named
 COUNTERS = {"vmcnt": 0, "loadcnt": 0, "lgkmcnt": 1, "dscnt": 1, "vscnt": 2, "storecnt": 2, "kmcnt": 3}
 LOADS, LDS, STORES, SCALARS = range(4)
 WAITED = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
-MERGES = re.compile(r"v_(dual_)?(pk_)?(fmac|mac|dot\d+c|dot2acc|fma_mixhi|mad_mixhi|writelane|swap)_")
 BYTES_STORED = 128  # into LDS, a clock of a compute unit
 SLEEP = 64  # clocks of s_sleep's unit
 FRONT_END = frozenset(
@@ -146,7 +145,7 @@ class _Reader:
             hold=issue,
             pause=machine.slot,
             result=result,
-            reads=self._numbered(_read(instruction)),
+            reads=self._numbered(instruction.reads),
             writes=self._numbered(instruction.writes),
             dot2=any(cost.is_dot2(operation.mnemonic) for operation in instruction.operations),
             exclusive=cost.is_exclusive(self.arch.isa, name),
@@ -196,12 +195,6 @@ class _Reader:
     def _numbered(self, names: Iterable[str]) -> tuple[int, ...]:
         table = self.registers
         return tuple(sorted({table.setdefault(name, len(table)) for name in names}))
-
-
-def _read(instruction: Instruction) -> frozenset[str]:
-    """Registers read by a VALU instruction, including accumulated or partly kept destinations."""
-    merges = any(MERGES.match(operation.mnemonic) for operation in instruction.operations)
-    return instruction.reads | instruction.writes if merges else instruction.reads
 
 
 def _waits(instruction: Instruction) -> tuple[tuple[int, int], ...]:
