@@ -355,6 +355,7 @@ QUANTISED = (
     Row("int8, scores that rise and fall", (40,), (300,), (2, 1), scores=(0.0, 0.5)),
     Row("int8, window, scores far apart", (200,), (200,), (2, 1), (40, 7), scores=(0.0, 120.0), mixed=True),
     Row("int8, scale of 0", (20,), (70,), (2, 1), scale=0.0),
+    Row("int8, a part of a tile", (20,), (40,), (2, 1)),
     Row("int8, causal, a workgroup without keys", (330,), (70,), (2, 1), CAUSAL),
 )  # fmt: skip
 
