@@ -46,6 +46,7 @@ EXAMPLES = {
     "wheel_builder/matrix/reading.py": "an error that says what was expected",
     "wheel_builder/matrix/tuned/candidates.py": "an error that says what was expected",
     "wheel_builder/extras/perf/table.py": "what a printed column means",
+    "wheel_builder/extras/timings/wanted.py": "what a reason in a file of candidates means",
     "wheel_builder/verify/runtime_load/probe.py": "a pattern of the names in a runtime's table",
 }
 PREFIX = re.compile(r"gfx\W*\d")

@@ -88,8 +88,9 @@ def test_a_kernel_with_one_schedule():
 def test_waves_with_keys_of_their_own():
     assert said("gfx908", 64, Change("schedule", "own_keys")) == "own_keys needs codes of 8 bits"
     assert said("gfx908", 64, Change("query_steps", 3), op="decode_8bit") == ""
-    assert said("gfx906", 128, Change("schedule", "own_keys"), op="decode") == ""
-    assert said("gfx906", 64, Change("schedule", "own_keys"), op="decode") == "own_keys needs codes of 8 bits"
+    of_elements = (Change("schedule", "own_keys"), Change("keys", 64))
+    assert said("gfx906", 128, *of_elements, op="decode") == ""
+    assert said("gfx906", 64, *of_elements, op="decode") == "own_keys needs codes of 8 bits"
     many = said("gfx908", 64, Change("keys", 512), op="decode_8bit")  # no tile in LDS
     assert many == "results and operands take 144 registers at least, and 2 waves leave 128"
 
