@@ -2,8 +2,8 @@
 // in the registers of the wave that multiplies it (memory/codes/own_slice.hpp), or on its way into that
 // wave's LDS (memory/codes/staged_slice.hpp). In the former case a wave's LDS has its part of the scores,
 // then its V. A compute unit has room for two workgroups, which hide each other's waits.
-// In registers, the products of O and of the next scores are one run, in which a wave's priority rises: a wave
-// that has the matrix unit keeps it, while the other exchanges scores and takes exponentials.
+// In registers, the products of O and of the next scores are one run, in which a wave's priority rises: a
+// wave that has the matrix unit keeps it, while the other exchanges scores and takes exponentials.
 #pragma once
 
 #include "device/cache/mla.hpp"
