@@ -121,20 +121,20 @@ def test_int8_needs_both_kinds_of_products():
     assert missing.startswith("no matrix instruction of its type, expected ")
 
 
-def test_int8_by_mfma():
-    int8, fp8 = "fa_fwd_int8_bf16_d128", "v_mfma_f32_32x32x16_fp8_fp8 v[0:15], v[16:17], v[18:19], v[0:15]"
-    counts = "v_mfma_i32_32x32x16_i8 v[0:15], v[16:17], v[18:19], v[0:15]"
-    assert texts("gfx942", int8, fp8, counts) == []
-    (missing,) = texts("gfx942", int8, fp8)
-    assert missing == "no matrix instruction of int8, expected v_mfma_i32_32x32x16_i8"
-
-
-def test_int8_by_mfma_of_twice_the_elements():
-    int8, fp8 = "fa_fwd_int8_bf16_d128", "v_mfma_f32_32x32x64_f8f6f4 v[0:15], v[16:23], v[24:31], v[0:15]"
-    counts = "v_mfma_i32_32x32x32_i8 v[0:15], v[16:19], v[20:23], 0.15915494"
-    assert texts("gfx950", int8, fp8, counts) == []
-    (missing,) = texts("gfx950", int8, fp8)
-    assert missing == "no matrix instruction of int8, expected v_mfma_i32_32x32x32_i8"
+@pytest.mark.parametrize(
+    ("arch", "fp8", "counts", "name"),
+    [
+        ("gfx942", "v_mfma_f32_32x32x16_fp8_fp8 v[0:15], v[16:17], v[18:19], v[0:15]",
+         "v_mfma_i32_32x32x16_i8 v[0:15], v[16:17], v[18:19], v[0:15]", "v_mfma_i32_32x32x16_i8"),
+        ("gfx950", "v_mfma_f32_32x32x64_f8f6f4 v[0:15], v[16:23], v[24:31], v[0:15]",
+         "v_mfma_i32_32x32x32_i8 v[0:15], v[16:19], v[20:23], 0.15915494", "v_mfma_i32_32x32x32_i8"),
+    ],
+)  # fmt: skip
+def test_int8_by_mfma(arch, fp8, counts, name):
+    int8 = "fa_fwd_int8_bf16_d128"
+    assert texts(arch, int8, fp8, counts) == []
+    (missing,) = texts(arch, int8, fp8)
+    assert missing == f"no matrix instruction of int8, expected {name}"
 
 
 def test_int8_counts_by_dots_without_matrix_instructions():
