@@ -18,12 +18,18 @@ struct ElementOf<DType::bf16> {
   using Type = __bf16;
 };
 
-// A thread's unit of 2 * kWidth elements of a head's row: neighbours, or kWidth of each rotated half.
-template <DType kDType, int kWidth>
+// Half of the elements that a thread moves at once.
+FA_DEVICE int append_width(const AppendParams& params) { return params.vectors ? kAppendWidth : 1; }
+
+// A thread's unit of 2 * width elements of a head's row: neighbours, or `width` of each rotated half. Loops
+// in place of copies of code: memory bounds these kernels.
+template <DType kDType>
 struct AppendedUnit {
   using Element = typename ElementOf<kDType>::Type;
-  // Bits: elements without rotation keep them.
-  typedef uint16_t Chunk __attribute__((ext_vector_type(kWidth)));
+  // Pairs of elements, as bits: elements without rotation keep them. Without `vectors` there is one element,
+  // the first.
+  using Chunk = u32x4;
+  static constexpr int kWords = kAppendWidth / 2;
 
   const AppendParams& params;
   const bool rotates;  // the part
@@ -39,11 +45,12 @@ struct AppendedUnit {
 
   // The unit of a row, rotated.
   FA_DEVICE Moved read(const uint16_t* from) const {
-    const bool turns = rotates && unit * kWidth < params.rotary_half;
+    const int width = append_width(params);
+    const bool turns = rotates && unit * width < params.rotary_half;
     const bool halves = turns && !params.interleaved;
-    const int first = halves ? unit * kWidth : unit * 2 * kWidth;
+    const int first = halves ? unit * width : unit * 2 * width;
     // Opaque: the compiler would join two elements to one access, which may be unaligned.
-    const int second = here(first + (halves ? params.rotary_half : kWidth));
+    const int second = here(first + (halves ? params.rotary_half : width));
     Chunk a = load(from + first), b = a;
     const bool has_second = second < params.head_dim;
     if (has_second) b = load(from + second);
@@ -51,59 +58,93 @@ struct AppendedUnit {
     return {first, second, has_second, a, b};
   }
 
-  FA_DEVICE static void write(const Moved& moved, uint16_t* to) {
+  FA_DEVICE void write(const Moved& moved, uint16_t* to) const {
     store(to + moved.first, moved.a);
     missed_operand_wait<kCurrentGfx>();
     if (moved.has_second) store(to + moved.second, moved.b);
   }
 
-  FA_DEVICE static float number(uint16_t bits) {
-    return static_cast<float>(__builtin_bit_cast(Element, bits));
+  FA_DEVICE static float number(uint32_t bits) {
+    return static_cast<float>(__builtin_bit_cast(Element, static_cast<uint16_t>(bits)));
+  }
+
+  // Calls `each`, which works on the first word of chunks, for every word with elements. Chunks keep their
+  // order.
+  template <class Each, class... Chunks>
+  FA_DEVICE void words(const Each& each, Chunks&... chunks) const {
+#pragma unroll 1
+    for (int i = 0; i < kWords; ++i) {
+      each();
+      if (!params.vectors) break;
+      ((chunks = __builtin_shufflevector(chunks, chunks, 1, 2, 3, 0)), ...);
+    }
   }
 
  private:
   FA_DEVICE void rotate(Chunk& a, Chunk& b) const {
     const int64_t last = params.rotary_rows - 1;
     const int64_t row = position < 0 ? 0 : position > last ? last : position;
-    const Chunk cos = load(static_cast<const uint16_t*>(params.cos) + row * params.cos_row + unit * kWidth);
-    const Chunk sin = load(static_cast<const uint16_t*>(params.sin) + row * params.sin_row + unit * kWidth);
-    if (params.interleaved) neighbours(a, b, true);
-    opaque(a, b);  // or there would be arithmetic for either order
+    const int at = unit * append_width(params);
+    Chunk cos = load(static_cast<const uint16_t*>(params.cos) + row * params.cos_row + at);
+    Chunk sin = load(static_cast<const uint16_t*>(params.sin) + row * params.sin_row + at);
+    const bool mixed = params.interleaved && params.vectors;
+    if (mixed) neighbours(a, b, true);
+    words(
+        [&] {
+          const uint32_t x = a[0], y = b[0], c = cos[0], s = sin[0];
+          uint32_t first[2], second[2];
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) {
-      uint16_t first = a[j], second = b[j];
-      turn(first, second, cos[j], sin[j]);
-      a[j] = first, b[j] = second;
-    }
-    opaque(a, b);
-    if (params.interleaved) neighbours(a, b, false);
-  }
-
-  FA_DEVICE static void opaque(Chunk& a, Chunk& b) {
-    if constexpr (kWidth > 1) asm volatile("" : "+v"(a), "+v"(b));
+          for (int j = 0; j < 2; ++j) {
+            const int shift = 16 * j;
+            turn(x >> shift, y >> shift, c >> shift, s >> shift, first[j], second[j]);
+          }
+          a[0] = first[0] | first[1] << 16, b[0] = second[0] | second[1] << 16;
+        },
+        a, b, cos, sin);
+    if (mixed) neighbours(a, b, false);
   }
 
   // Splits pairs of neighbours: the first into `a`, the second into `b`. Or joins them.
   FA_DEVICE static void neighbours(Chunk& a, Chunk& b, bool apart) {
-    uint16_t x[2 * kWidth];
+    constexpr uint32_t kLow = 0x05040100, kHigh = 0x07060302;
+    const Chunk x = a, y = b;
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) x[apart ? j : 2 * j] = a[j], x[apart ? kWidth + j : 2 * j + 1] = b[j];
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) a[j] = x[apart ? 2 * j : j], b[j] = x[apart ? 2 * j + 1 : kWidth + j];
+    for (int j = 0; j < kWords; ++j) {
+      const Chunk& from = j < kWords / 2 ? x : y;
+      Chunk& to = j < kWords / 2 ? a : b;
+      const int at = j * 2 % kWords;
+      if (apart) {
+        a[j] = __builtin_amdgcn_perm(from[at + 1], from[at], kLow);
+        b[j] = __builtin_amdgcn_perm(from[at + 1], from[at], kHigh);
+      } else {
+        to[at] = __builtin_amdgcn_perm(y[j], x[j], kLow);
+        to[at + 1] = __builtin_amdgcn_perm(y[j], x[j], kHigh);
+      }
+    }
   }
 
-  FA_DEVICE static void turn(uint16_t& first, uint16_t& second, uint16_t cos, uint16_t sin) {
+  FA_DEVICE static void turn(uint32_t a, uint32_t b, uint32_t cos, uint32_t sin, uint32_t& first,
+                             uint32_t& second) {
 #pragma clang fp contract(off)  // bitwise equal to PyTorch's operators in sequence
-    const float x = number(first), y = number(second), c = number(cos), s = number(sin);
+    const float x = number(a), y = number(b), c = number(cos), s = number(sin);
     first = bits(x * c - y * s);
     second = bits(y * c + x * s);
   }
 
-  FA_DEVICE static uint16_t bits(float number) {
+  FA_DEVICE static uint32_t bits(float number) {
     return __builtin_bit_cast(uint16_t, static_cast<Element>(number));
   }
-  FA_DEVICE static Chunk load(const uint16_t* from) { return *reinterpret_cast<const Chunk*>(from); }
-  FA_DEVICE static void store(uint16_t* to, Chunk chunk) { *reinterpret_cast<Chunk*>(to) = chunk; }
+  FA_DEVICE Chunk load(const uint16_t* from) const {
+    if (params.vectors) return *reinterpret_cast<const Chunk*>(from);
+    return {*from, 0, 0, 0};
+  }
+  FA_DEVICE void store(uint16_t* to, Chunk chunk) const {
+    if (params.vectors) {
+      *reinterpret_cast<Chunk*>(to) = chunk;
+    } else {
+      *to = static_cast<uint16_t>(chunk[0]);
+    }
+  }
 };
 
 // The rows of a workgroup: new keys or values of a sequence, or its queries.
@@ -114,20 +155,14 @@ struct AppendedRows {
   const int batch, part;
   const AppendTensor& tensor;
   const int begin;
-  const int width;  // half of the elements of a unit
 
   FA_DEVICE static AppendedRows of(const AppendParams& params) {
     const int part = __builtin_amdgcn_workgroup_id_z();
     const int batch = __builtin_amdgcn_workgroup_id_y();
-    return {params,
-            batch,
-            part,
-            params.tensors[part],
-            params.cache_seqlens[batch],
-            params.vectors ? kAppendWidth : 1};
+    return {params, batch, part, params.tensors[part], params.cache_seqlens[batch]};
   }
 
-  FA_DEVICE unsigned units() const { return append_units(params.head_dim, width); }
+  FA_DEVICE unsigned units() const { return append_units(params.head_dim, append_width(params)); }
   FA_DEVICE unsigned heads() const { return part == kQueries ? params.nheads : params.nheads_k; }
   FA_DEVICE unsigned count() const { return (part == kQueries ? params.rows_q : params.rows_new) * heads(); }
   FA_DEVICE bool rotates() const { return part != kValues && params.cos != nullptr; }
@@ -186,17 +221,8 @@ struct Append {
     if (rows.part != AppendedRows::kQueries && !rows.locate(position, place, to_row)) return;
     const uint16_t* from = rows.from(row, head);
     uint16_t* to = rows.to<uint16_t>(place, to_row, head);
-    const bool rotates = rows.rotates();
-    if (params.vectors) {
-      move(AppendedUnit<kDType, kAppendWidth>{params, rotates, unit, position}, from, to);
-    } else {
-      move(AppendedUnit<kDType, 1>{params, rotates, unit, position}, from, to);
-    }
-  }
-
-  template <class Unit>
-  FA_DEVICE static void move(const Unit& unit, const uint16_t* from, uint16_t* to) {
-    unit.write(unit.read(from), to);
+    const AppendedUnit<kDType> moved{params, rows.rotates(), unit, position};
+    moved.write(moved.read(from), to);
   }
 };
 

@@ -7,9 +7,9 @@
 namespace fa {
 
 // A code for each element that append.hpp would write: of the element divided by its descale, in fp32.
-template <DType kDType, int kWidth>
+template <DType kDType>
 struct CodedAppend {
-  using Unit = AppendedUnit<kDType, kWidth>;
+  using Unit = AppendedUnit<kDType>;
   using Lds = __attribute__((address_space(3))) float*;
 
   const CodedAppendParams& params;
@@ -42,16 +42,15 @@ struct CodedAppend {
     const int64_t position = rows.position(row);
     int64_t place = rows.batch, to_row = row;
     there = there && (queries || rows.locate(position, place, to_row));
+    const Unit own{params.append, rows.rotates(), unit, position};
     typename Unit::Moved moved{};
-    if (there) {
-      moved = Unit{params.append, rows.rotates(), unit, position}.read(rows.from(row, head));
-    }
+    if (there) moved = own.read(rows.from(row, head));
     float descale = 1;
     if (queries) {
-      if (there) Unit::write(moved, rows.to<uint16_t>(place, to_row, head));
+      if (there) own.write(moved, rows.to<uint16_t>(place, to_row, head));
       there = false;
     } else if (params.per_key) {
-      descale = own_descale(moved, first);
+      descale = own_descale(own, moved, first);
       if (there && unit == 0) {
         *descale_at(place * descale_batch() + to_row * descale_row() + head * descale_head()) = descale;
       }
@@ -63,7 +62,7 @@ struct CodedAppend {
     uint8_t* const to = rows.to<uint8_t>(place, to_row, head);
 #pragma unroll 1  // a division takes many instructions
     for (int stored = moved.has_second ? 0 : 1, at = moved.first; stored < 2; ++stored) {
-      store(to + at, moved.a, descale);
+      store(own, to + at, moved.a, descale);
       moved.a = moved.b, at = moved.second;
     }
   }
@@ -82,8 +81,8 @@ struct CodedAppend {
   }
 
   // Of a row's largest magnitude. All of its threads find it.
-  FA_DEVICE float own_descale(const typename Unit::Moved& moved, int first) const {
-    lds[__builtin_amdgcn_workitem_id_x()] = largest(moved);
+  FA_DEVICE float own_descale(const Unit& own, typename Unit::Moved& moved, int first) const {
+    lds[__builtin_amdgcn_workitem_id_x()] = largest(own, moved);
     workgroup_barrier();
     float most = kLeastMagnitude;
     for (unsigned i = 0; i < rows.units(); ++i) most = __builtin_fmaxf(most, lds[first + i]);
@@ -92,37 +91,36 @@ struct CodedAppend {
   }
 
   // NaN counts as 0, and infinity as the type's largest number.
-  FA_DEVICE static float largest(const typename Unit::Moved& moved) {
-    constexpr uint16_t kInfinity = kDType == DType::fp16 ? 0x7c00 : 0x7f80;
-    uint16_t most = 0;
-    const auto add = [&](uint16_t bits) {
-      const uint16_t magnitude = bits & 0x7fff;
-      const uint16_t finite = magnitude < kInfinity ? magnitude : kInfinity - 1;
-      const uint16_t counted = magnitude > kInfinity ? 0 : finite;
+  FA_DEVICE static float largest(const Unit& own, typename Unit::Moved& moved) {
+    constexpr uint32_t kInfinity = kDType == DType::fp16 ? 0x7c00 : 0x7f80;
+    uint32_t most = 0;
+    const auto add = [&](uint32_t bits) {
+      const uint32_t magnitude = bits & 0x7fff;
+      const uint32_t finite = magnitude < kInfinity ? magnitude : kInfinity - 1;
+      const uint32_t counted = magnitude > kInfinity ? 0 : finite;
       most = most > counted ? most : counted;
     };
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) add(moved.a[j]), add(moved.b[j]);
+    own.words([&] { add(moved.a[0]), add(moved.a[0] >> 16), add(moved.b[0]), add(moved.b[0] >> 16); },
+              moved.a, moved.b);
     return Unit::number(most);
   }
 
-  FA_DEVICE void store(uint8_t* to, typename Unit::Chunk numbers, float descale) const {
-    typedef uint8_t Codes __attribute__((ext_vector_type(kWidth)));
-    Codes codes;
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) codes[j] = encoder.code(Unit::number(numbers[j]), descale);
-    *reinterpret_cast<Codes*>(to) = codes;
+  FA_DEVICE void store(const Unit& own, uint8_t* to, typename Unit::Chunk numbers, float descale) const {
+    u32x2 codes{};
+    own.words(
+        [&] {
+          const auto code = [&](uint32_t bits) { return encoder.code(Unit::number(bits), descale); };
+          const uint32_t pair = code(numbers[0]) | code(numbers[0] >> 16) << 8;
+          codes = {codes[1] << 16 | codes[0] >> 16, pair << 16 | codes[1] >> 16};
+        },
+        numbers);
+    if (params.append.vectors) {
+      *reinterpret_cast<u32x2*>(to) = codes;
+    } else {
+      *to = static_cast<uint8_t>(codes[1] >> 16);
+    }
   }
 };
-
-template <DType kDType>
-FA_DEVICE void append_8bit(const CodedAppendParams& params, __attribute__((address_space(3))) float* lds) {
-  if (params.append.vectors) {
-    CodedAppend<kDType, kAppendWidth>::run(params, lds);
-  } else {
-    CodedAppend<kDType, 1>::run(params, lds);
-  }
-}
 
 // Defines the kernel `name`.
 #define FA_APPEND_8BIT(name, dtype)                                                         \
@@ -130,7 +128,7 @@ FA_DEVICE void append_8bit(const CodedAppendParams& params, __attribute__((addre
   __attribute__((amdgpu_flat_work_group_size(fa::kAppendThreads, fa::kAppendThreads))) void \
   name(const fa::CodedAppendParams params) {                                                \
     __attribute__((shared)) static float lds[fa::kAppendThreads];                           \
-    fa::append_8bit<dtype>(params, (__attribute__((address_space(3))) float*)lds);          \
+    fa::CodedAppend<dtype>::run(params, (fa::CodedAppend<dtype>::Lds)lds);                  \
   }
 
 }  // namespace fa

@@ -9,13 +9,13 @@
 
 namespace fa {
 
-// A thread has kWidth neighbours of a head's row, in one access or one by one.
-template <DType kDType, bool kVectors>
+// A thread has kWidenWidth neighbours of a head's row in one access, or kWidenOdd one by one.
+template <DType kDType>
 struct Widen {
-  static constexpr int kWidth = kVectors ? kWidenWidth : kWidenOdd;
   using Element = typename ElementOf<kDType>::Type;
-  typedef uint8_t Codes __attribute__((ext_vector_type(kWidth)));
-  typedef Element Elements __attribute__((ext_vector_type(kWidth)));
+  typedef uint8_t Codes __attribute__((ext_vector_type(kWidenWidth)));
+  template <int kCount>
+  using Elements = Element __attribute__((ext_vector_type(kCount)));
 
   const WidenParams& params;
   const WidenTensor& tensor;
@@ -32,13 +32,13 @@ struct Widen {
  private:
   FA_DEVICE void all_rows() const {
     const unsigned thread = __builtin_amdgcn_workitem_id_x();
-    const unsigned units = widen_units(params.head_dim, kVectors);
+    const unsigned units = widen_units(params.head_dim, params.vectors);
     const unsigned together = kWidenThreads / units;  // rows of heads at once
     if (thread >= together * units) return;
     const unsigned heads = params.nheads_k, count = keys * heads;
     const unsigned first = __builtin_amdgcn_workgroup_id_x() * together + thread / units;
     for (unsigned i = first; i < count; i += params.blocks * together)
-      one(i / heads, i % heads, thread % units * kWidth);
+      one(i / heads, i % heads, thread % units * (params.vectors ? kWidenWidth : kWidenOdd));
   }
 
   // Counts are unsigned: a product with a stride then takes fewer instructions.
@@ -58,13 +58,17 @@ struct Widen {
     Element* to = static_cast<Element*>(tensor.to) + batch * tensor.to_batch + row * tensor.to_row +
                   head * tensor.to_head + element;
     const float descale = descale_of(place, from_row, head);
-    if (static_cast<CodeFormat>(params.format) == CodeFormat::int8) {
-      move(from, to, params.head_dim - element,
-           [&](uint32_t code) { return rounded(static_cast<float>(static_cast<int8_t>(code)), descale); });
+    if (params.vectors) {
+      *reinterpret_cast<Elements<kWidenWidth>*>(to) =
+          elements<kWidenWidth>(*reinterpret_cast<const Codes*>(from), descale);
     } else {
-      const Decoder decoder = Decoder::of(params.format);
-      move(from, to, params.head_dim - element,
-           [&](uint32_t code) { return rounded(decoder.number(code), descale); });
+      // Opaque: the compiler would join two elements to one access, which may be unaligned.
+      const unsigned second = here(1u);
+      const bool has_second = second < params.head_dim - element;
+      const uint8_t codes[kWidenOdd] = {from[0], has_second ? from[second] : uint8_t{0}};
+      const Elements<kWidenOdd> found = elements<kWidenOdd>(codes, descale);
+      to[0] = found[0];
+      if (has_second) to[second] = found[1];
     }
   }
 
@@ -75,44 +79,34 @@ struct Widen {
     return tensor.descale[at + head * tensor.descale_head];
   }
 
-  FA_DEVICE static Element rounded(float number, float descale) {
-    // Opaque: RDNA's compiler would add 0 to the product, which turns -0 into 0.
-    return static_cast<Element>(here(number * descale));
-  }
-
-  // `left`: elements of the row from here on.
-  template <class Number>
-  FA_DEVICE static void move(const uint8_t* from, Element* to, unsigned left, Number number) {
-    if constexpr (kVectors) {
-      const Codes codes = *reinterpret_cast<const Codes*>(from);
-      Elements elements;
+  // Of both kinds of formats numbers first: their products and rounding are code once.
+  template <int kCount, class Given>
+  FA_DEVICE Elements<kCount> elements(const Given& codes, float descale) const {
+    float numbers[kCount];
+    if (static_cast<CodeFormat>(params.format) == CodeFormat::int8) {
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) elements[j] = number(codes[j]);
-      *reinterpret_cast<Elements*>(to) = elements;
+      for (int j = 0; j < kCount; ++j) numbers[j] = static_cast<float>(static_cast<int8_t>(codes[j]));
     } else {
-      to[0] = number(from[0]);
-      // Opaque: the compiler would join two elements to one access, which may be unaligned.
-      const unsigned second = here(1u);
-      if (second < left) to[second] = number(from[second]);
+      const Decoder decoder = Decoder::of(params.format);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) numbers[j] = decoder.number(codes[j]);
     }
+    Elements<kCount> found;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      // Opaque: RDNA's compiler would add 0 to the product, which turns -0 into 0.
+      found[j] = static_cast<Element>(here(numbers[j] * descale));
+    }
+    return found;
   }
 };
-
-template <DType kDType>
-FA_DEVICE void widen(const WidenParams& params) {
-  if (params.vectors) {
-    Widen<kDType, true>::run(params);
-  } else {
-    Widen<kDType, false>::run(params);
-  }
-}
 
 // Defines the kernel `name`.
 #define FA_WIDEN(name, dtype)                                                             \
   extern "C" __attribute__((global))                                                      \
   __attribute__((amdgpu_flat_work_group_size(fa::kWidenThreads, fa::kWidenThreads))) void \
   name(const fa::WidenParams params) {                                                    \
-    fa::widen<dtype>(params);                                                             \
+    fa::Widen<dtype>::run(params);                                                        \
   }
 
 }  // namespace fa
