@@ -180,6 +180,11 @@ def plan(**changes):
             "32768 keys in 173 parts give 173 workgroups for 96 compute units",
         ),
         (
+            plan(arch=b"gfx1201", coded=1, dtype=b"bf16", compute_units=64),
+            115,
+            "32768 keys in 115 parts give 115 workgroups for 64 compute units",
+        ),
+        (
             plan(coded=1, dtype=b"bf16", num_splits=5),
             5,
             "over a cache of 8 bits; all heads packed; 5 parts wanted, 5 used",
@@ -202,11 +207,6 @@ def test_plans(library, given, splits, words):
             "no mla kernel for fp16 with head_dim 576 on gfx1030: this wheel has none",
         ),
         (plan(head_dim=512), UNSUPPORTED, "no mla kernel for fp16 with head_dim 512 on gfx942: this wheel"),
-        (
-            plan(arch=b"gfx1201", dtype=b"bf16", coded=1),
-            UNSUPPORTED,
-            "no mla_8bit kernel for bf16 with head_dim 576 on gfx1201",
-        ),
         (plan(coded=1), UNSUPPORTED, "no mla_8bit kernel for fp16 with head_dim 576 on gfx942"),
         (plan(dtype=b"fp32"), UNSUPPORTED, "no mla kernel for fp32 with head_dim 576 on gfx942"),
         (plan(batch=-1), INVALID, "plan: expected counts from 0 to 2^31 - 1, got -1"),

@@ -9,6 +9,7 @@ LATENT = {
     ("gfx942", "float16"): ["fa_widen_fp16", "fa_mla_fp16_d576"],
     ("gfx1100", "bfloat16"): ["fa_mla_8bit_bf16_d576"],
     ("gfx1100", "float16"): ["fa_widen_fp16", "fa_mla_fp16_d576"],
+    ("gfx1201", "bfloat16"): ["fa_mla_8bit_bf16_d576"],
 }
 FORMATS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "int8")
 CACHE = """
