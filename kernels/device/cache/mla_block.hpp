@@ -28,6 +28,16 @@ struct SliceOf<Slices::staged, Unit, kKeys, kValues, kRest, kSlices, ValueTile> 
   static constexpr int kRowsLds = Type::Tile::kBytes, kValuesLds = 0;
 };
 
+// A lane's elements of O^T over codes: those of kWidth steps as in OwnRows, then those of the next steps, kM
+// * kWidth elements of head_dim further.
+template <class Unit, int kWidth>
+struct OwnRowsInParts : OwnRows<Unit, kWidth> {
+  static constexpr int held_step(int f) {
+    constexpr int kHeld = Unit::kRows * kWidth;
+    return f / kHeld * Unit::kM * kWidth + OwnRows<Unit, kWidth>::held_step(f % kHeld);
+  }
+};
+
 // Uses the names of Block, because Block's functions also accept this type.
 template <Gfx kGfx, DType kElement, int kDim, Op kOp>
 struct MlaBlock {
@@ -89,7 +99,7 @@ struct MlaBlock {
   using Stored = Out;
   // Over codes, of elements of V that a lane reads at once.
   static constexpr int kNeighbours = 4;
-  using StoredRows = Choice<kCoded, OwnRows<Unit, kNeighbours>, Unit>;
+  using StoredRows = Choice<kCoded, OwnRowsInParts<Unit, kNeighbours>, Unit>;
   using Convert = typename ConvertOf<false, kCoded, kWholeCodes, Descales>::Type;
 
   // LDS: each wave's rows of K, V^T, the parts of scores of two tiles (so a tile needs one barrier), and each

@@ -277,15 +277,12 @@ struct OwnValues {
   }
 };
 
-// A lane's elements of O^T: element r * kWidth + s of kWidth steps is row r of step s, element c_row(r) *
-// kWidth + s of their kM * kWidth of head_dim.
+// A lane's elements of O^T: element r * kWidth + s of its steps is row r of step s, element c_row(r) * kWidth
+// + s of head_dim.
 template <class Unit, int kWidth>
 struct OwnRows : Unit {
   static constexpr int held_begin(int lane, int) { return Unit::c_row(lane, 0) * kWidth; }
-  static constexpr int held_step(int f) {
-    const int row = f / kWidth;
-    return (row / Unit::kRows * Unit::kM + Unit::c_row(0, row % Unit::kRows)) * kWidth + f % kWidth;
-  }
+  static constexpr int held_step(int f) { return Unit::c_row(0, f / kWidth) * kWidth + f % kWidth; }
 };
 
 // LDS through which `waves` waves give each other all parts of O^T but their own.
