@@ -57,7 +57,7 @@ class RowsCall(Call):
                 packed = bytes(codes) + struct.pack(f"<{GROUPS}f", *scales) + rest
                 rows.append(packed if (place, row) in used else NAN * self.row_bytes)
                 values = [self.values[code] * scales[n // GROUP] for n, code in enumerate(codes)]
-                self.numbers[place, row] = values + decode(rest, "bf16")
+                self.numbers[place, row] = [*values, *decode(rest, "bf16")]
         self.given("k", b"".join(rows))
 
     def _scale(self, random, number):
