@@ -182,7 +182,8 @@ def change(draw, field):
 
 CALLS = [
     forward, long, in_parts, any_head_dim, masked, packed, paged, append, rotary, append_to_pages, backward,
-    ragged_backward, fused_gradients, masked_gradients, latent, latent_in_parts, latent_codes, latent_rows, latent_pages,
+    ragged_backward, fused_gradients, masked_gradients, latent, latent_in_parts, latent_codes, latent_rows,
+    latent_pages,
 ]  # fmt: skip
 calls = st.sampled_from(CALLS).flatmap(lambda make: changed(make()))
 

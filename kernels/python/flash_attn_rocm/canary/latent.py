@@ -91,7 +91,8 @@ CODED_LATENT = (
         codes=E4M3FNUZ, per_key=True),
 )  # fmt: skip
 
-# Over rows of 656 bytes, likewise. Scales of the first key are the least, so later ones raise their divisor.
+# Over rows of 656 bytes, likewise. Scales double every RISE keys, RISES - 1 times: kernels follow the largest.
+RISE, RISES = 37, 5
 PACKED_LATENT = (
     LatentRow("rows of 656 bytes, causal", 3, (97,), 22, packed=True),
     LatentRow("rows of 656 bytes, all keys, in parts, scores that rise and fall", 2, (161, 161), 17, NONE,
@@ -175,10 +176,11 @@ def _coded(call: Call, row: LatentRow) -> tuple[Tensor, Tensor, dict[str, Tensor
 
 
 def _packed(call: Call, row: LatentRow) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """The cache in rows, and the numbers of their bytes. Elements grow with the key, and so do scales."""
+    """The cache in rows, and the numbers of their bytes."""
     x = call.padded.k.float()
     groups, rest = x[..., :VALUE_DIM].unflatten(-1, (GROUPS, -1)), x[..., VALUE_DIM:].to(NUMBERS)
-    scales = codes.own_descales(groups, CODE)
+    rises = torch.exp2((torch.arange(x.shape[1]) // RISE % RISES).float())
+    scales = codes.own_descales(groups, CODE) * rises[:, None, None]
     encoded = codes.encode(groups, scales[..., None], CODE)
     numbers = (codes.decode(encoded) * scales[..., None]).flatten(-2)
     parts = (encoded.flatten(-2), scales, rest.contiguous())

@@ -42,19 +42,17 @@ class Family(NamedTuple):
 
     def __str__(self) -> str:
         what = f"{self.dtype}, {f'head_dim {self.head_dim}' if self.head_dim else 'writing into caches'}"
-        if self.work == MASKED:
-            return f"{what} with an attn_mask"
-        if self.work == MASKED_GRADIENTS:
-            return f"gradients of {what} with an attn_mask"
-        if self.work == LATENT:
-            return f"latent attention of {what}"
-        if self.work == ROWS:
-            return f"latent attention of {what} over rows of 656 bytes"
-        if self.work == CODED:
-            return f"{what} with a cache of 8 bits"
-        if self.work in (FP8, INT8):
-            return f"{what} with products of {self.work}"
-        return f"{self.work} gradients of {what}" if self.work else what
+        words = {
+            "": what,
+            MASKED: f"{what} with an attn_mask",
+            MASKED_GRADIENTS: f"gradients of {what} with an attn_mask",
+            LATENT: f"latent attention of {what}",
+            CODED: f"{what} with a cache of 8 bits",
+            ROWS: f"latent attention of {what} over rows of 656 bytes",
+            FP8: f"{what} with products of {FP8}",
+            INT8: f"{what} with products of {INT8}",
+        }
+        return words.get(self.work, f"{self.work} gradients of {what}")
 
 
 @dataclass(frozen=True)
