@@ -91,7 +91,7 @@ CODED_LATENT = (
         codes=E4M3FNUZ, per_key=True),
 )  # fmt: skip
 
-# Over rows of 656 bytes, likewise. Scales double every RISE keys, RISES - 1 times: kernels follow the largest.
+# Over rows of 656 bytes. Scales double every RISE keys, RISES - 1 times, and kernels follow the largest.
 RISE, RISES = 37, 5
 PACKED_LATENT = (
     LatentRow("rows of 656 bytes, causal", 3, (97,), 22, packed=True),

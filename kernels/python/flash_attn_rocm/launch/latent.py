@@ -144,9 +144,7 @@ def plan(
 ) -> Plan:
     """The library's decision. ``how``: the path or variant of the kernel, by the cache that it reads."""
     sizes = (batch, seqlen_q, seqlen_k, nheads, compute_units, num_splits)
-    return Plan(
-        *PLAN(arch, dtype, HEAD_DIM, *sizes, how == kinds.CODED_LATENT, how == kinds.PACKED_LATENT)
-    )
+    return Plan(*PLAN(arch, dtype, HEAD_DIM, *sizes, how == kinds.CODED_LATENT, how == kinds.PACKED_LATENT))
 
 
 def _kind(kv_cache: Tensor) -> str:
