@@ -65,7 +65,7 @@ struct LatentKeys {
   FA_DEVICE bool paged() const { return block.params.block_table != nullptr; }
 
   FA_DEVICE void load(Stage& stage, int first) {
-    if constexpr (B::kSlicing == Slices::staged) {
+    if constexpr (B::kSlicing == Slices::staged || B::kScaled) {
       stage.load(rows_from(first), {}, block.thread);
     } else if (!paged()) {
       stage.load(typename B::TileView(rows, first), {}, block.thread);

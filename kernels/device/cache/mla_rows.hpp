@@ -101,17 +101,16 @@ FA_DEVICE void attend_scaled(const B& block, int block_row) {
   k.load_first(next, tiles.begin, queries.base);
   held.fit_words(block.lane, [&](float own) { return largest_of_waves(block, own); });
   const float scale = block.params.scale;
-  const QuerySign sign(scale);
 #pragma unroll
   for (int i = 0; i < kRestStep; ++i) query.held.step[i].column[0] = held.operand(i);
-  if (!sign.none()) {
+  // The sign of softmax_scale: that of the parts' factor, and of Q's rest.
+  auto& rest_query = query.held.step[kRestStep].column[0];
+  rest_query = QuerySign(scale).apply(here(rest_query));
+  if (is_zero(scale)) {
 #pragma unroll
-    for (int i = 0; i <= kRestStep; ++i) {
-      auto& operand = query.held.step[i].column[0];
-      operand = here(sign.apply(here(operand)));
-    }
+    for (int i = 0; i < kRestStep; ++i) query.held.step[i].column[0] = u32x4{};
   }
-  const float of_parts = uniform(B::kCodeUnit * held.inverse);
+  const float of_parts = uniform(__builtin_copysignf(B::kCodeUnit * held.inverse, scale));
   LatentRows<B> rows(block_row, query, scale);
   if (tiles.begin < tiles.end) {
     const typename B::P::Place place(block.wave_lds, block.lane);
