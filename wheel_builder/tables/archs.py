@@ -234,6 +234,7 @@ FEATURES = (
     "uneven_bwd_d192",
     "latent_d576",
     "latent_codes",
+    "latent_rows",
     "coded_bf16",
     "fp8_d64",
     "fp8_d128",

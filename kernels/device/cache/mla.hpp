@@ -59,13 +59,13 @@ struct LatentKeys {
         rows{static_cast<const char*>(block.params.k) +
                  (paged() ? 0 : block.batch * block.params.k_batch * B::kElementBytes),
              uniform(static_cast<int>(block.params.k_row * B::kElementBytes)), end} {
-    if (B::kSlicing != Slices::registers && paged()) page = view(first).look_up(Stage::row_of(block.thread));
+    if (!B::kInRegisters && paged()) page = view(first).look_up(Stage::row_of(block.thread));
   }
 
   FA_DEVICE bool paged() const { return block.params.block_table != nullptr; }
 
   FA_DEVICE void load(Stage& stage, int first) {
-    if constexpr (B::kSlicing == Slices::staged) {
+    if constexpr (B::kSlicing == Slices::staged || B::kScaled) {
       stage.load(rows_from(first), {}, block.thread);
     } else if (!paged()) {
       stage.load(typename B::TileView(rows, first), {}, block.thread);
@@ -74,9 +74,7 @@ struct LatentKeys {
       stage.load(view(first), view(first).group(row, page), block.thread);
       page = view(first + B::kKeys).look_up(row);
     }
-    if constexpr (B::kCoded) {
-      if (how.per_key(false)) load_descales(stage, first);
-    }
+    descales(stage, first);
   }
 
   FA_DEVICE void look_up(int first) { page = view(first).look_up(Stage::row_of(block.thread)); }
@@ -93,12 +91,18 @@ struct LatentKeys {
         from.at = view(first).at(view(first).group(row, page), row);
         look_up(first + B::kKeys);
       }
-      if (how.per_key(false)) load_descales(stage, first);
+      descales(stage, first);
     }
     stage.load(from, {}, block.thread);
   }
 
  private:
+  FA_DEVICE void descales(Stage& stage, int first) const {
+    if constexpr (B::kCoded && !B::kScaled) {
+      if (how.per_key(false)) load_descales(stage, first);
+    }
+  }
+
   // A thread's rows of a tile, dense and paged ones by the same loads.
   FA_DEVICE RowsFrom rows_from(int first) {
     const int row = Stage::row_of(block.thread);

@@ -9,9 +9,9 @@
 
 namespace fa {
 
-// A wave's slice of a tile on its way to products: 16 bits, codes unpacked in registers, or on their way into
-// LDS.
-enum class Slices { plain, registers, staged };
+// A wave's slice of a tile on its way to products: 16 bits, codes unpacked in registers, the same with scales
+// in their rows, or codes unpacked on their way into LDS.
+enum class Slices { plain, registers, scaled, staged };
 template <Slices, class Unit, int kKeys, int kValues, int kRest, int kSlices, class ValueTile>
 struct SliceOf {
   using Type = SliceStage<Unit, kKeys, kValues, kRest, kSlices, ValueTile>;
@@ -20,6 +20,11 @@ struct SliceOf {
 template <class Unit, int kKeys, int kValues, int kRest, int kSlices, class ValueTile>
 struct SliceOf<Slices::registers, Unit, kKeys, kValues, kRest, kSlices, ValueTile> {
   using Type = OwnSlice<Unit, kKeys, kValues, kRest, kSlices>;
+  static constexpr int kRowsLds = 0, kValuesLds = kSlices * Type::kLdsBytes;
+};
+template <class Unit, int kKeys, int kValues, int kRest, int kSlices, class ValueTile>
+struct SliceOf<Slices::scaled, Unit, kKeys, kValues, kRest, kSlices, ValueTile> {
+  using Type = OwnScaledSlice<Unit, kKeys, kValues, kRest, kSlices>;
   static constexpr int kRowsLds = 0, kValuesLds = kSlices * Type::kLdsBytes;
 };
 template <class Unit, int kKeys, int kValues, int kRest, int kSlices, class ValueTile>
@@ -49,9 +54,13 @@ struct MlaBlock {
   static constexpr bool kHasSinks = false;
   static constexpr bool kFeatured = true;  // pages only
   // As in Block.
-  static constexpr bool kCoded = kOp == Op::mla_8bit, kEarlyLoads = false;
+  static constexpr bool kScaled = kOp == Op::mla_rows;  // rows hold their scales
+  static constexpr bool kCoded = kOp == Op::mla_8bit || kScaled, kEarlyLoads = false;
   static constexpr bool kWholeCodes = kTraits.flushes_denormals || !kTraits.matrix_instructions();
   static constexpr int kElementBytes = kCoded ? 1 : 2;
+  static constexpr Gfx kArch = kGfx;
+  static constexpr float kCodeUnit = kWholeCodes ? 1 : 256;  // the value of 1 as an unpacked code of e4m3fn
+  static constexpr int kRowBytes = kScaled ? kScaledRowBytes : kKeyDim * kElementBytes;
   static constexpr FwdConfig kConfig = forward_config(kOp, kGfx, kDType, kKeyDim);
   FA_REQUIRE_ROW(kOp, kConfig.waves > 0);
   // Over codes: the next ones take the registers of this tile's.
@@ -70,14 +79,16 @@ struct MlaBlock {
   static constexpr int kSliceRest = kSliceKeys - kSliceValues;
   // Only if lanes have different parts of K in their operands, each is unpacked once in registers.
   static constexpr Slices kSlicing = !kCoded                                     ? Slices::plain
+                                     : kScaled                                   ? Slices::scaled
                                      : Unit::kRun * 2 == Unit::kK && kKeys == 32 ? Slices::registers
                                                                                  : Slices::staged;
+  static constexpr bool kInRegisters = kSlicing == Slices::registers || kScaled;
   using Slice = SliceOf<kSlicing, Unit, kKeys, kSliceValues, kSliceRest, kSlices, typename Values::Tile>;
   using Keys = typename Slice::Type;
   using Descales = KeyDescales<Unit, kKeys>;
   using Q = Query<Unit, kSliceKeys, kConfig.query_steps, true>;
   using P = Probabilities<Unit, kKeys, kDType, true, false>;
-  using TileView = BufferView<kKeys, kKeyDim * kElementBytes, kTraits.buffer_word3>;
+  using TileView = BufferView<kKeys, kRowBytes, kTraits.buffer_word3>;
   using DescaleView = BufferView<kKeys, sizeof(float), kTraits.buffer_word3>;
   static constexpr bool kTwoTiles = false, kUnrolls = true;
   static constexpr int kScorePriority = 0, kOutPriority = 0;
@@ -112,7 +123,7 @@ struct MlaBlock {
   static constexpr int kPartsLds = kSlices * kBlocks * kPartBytes;
   static constexpr int kApartLds = kSlices * Slice::kRowsLds + Slice::kValuesLds;
   static constexpr bool kOverlaid =
-      kSlicing == Slices::registers || kApartLds + 2 * kPartsLds + kSlices * kWaveLds > kTraits.lds_bytes;
+      kInRegisters || kApartLds + 2 * kPartsLds + kSlices * kWaveLds > kTraits.lds_bytes;
   static constexpr int kKeyLds = kOverlaid ? kWaveValuesLds : Slice::kRowsLds;  // per wave
   static constexpr int kTilesLds = kOverlaid ? kSlices * kKeyLds : kApartLds;
   static constexpr int kLdsBytes = kTilesLds + (kOverlaid ? 0 : 2 * kPartsLds) + kSlices * kWaveLds;
@@ -153,8 +164,7 @@ struct MlaBlock {
   // (memory/codes/own_slice.hpp).
   FA_DEVICE int query_byte(int byte) const {
     constexpr int kValueBytes = kSliceValues * 2;
-    const bool pairs = kSlicing == Slices::registers;
-    const int place = pairs ? (byte & ~48) | (byte & 16) << 1 | (byte & 32) >> 1 : byte;
+    const int place = kInRegisters ? (byte & ~48) | (byte & 16) << 1 | (byte & 32) >> 1 : byte;
     return byte < kValueBytes ? slice() * kValueBytes + place
                               : (kHeadDim + slice() * kSliceRest) * 2 + byte - kValueBytes;
   }

@@ -263,6 +263,9 @@ inline constexpr int32_t kUnevenValueDim = 128;
 
 // Multi-head latent attention: the head dim of V, the first elements of K. K has kLatentRest more.
 inline constexpr int32_t kLatentRest = 64;
+// fa_mla_rows_*: 512 codes of e4m3fn, four fp32 scales, each of 128 codes, and kLatentRest elements of bf16.
+// Pointer and strides, in bytes, are multiples of 16. Codes of NaN are read as 480 and -480.
+constexpr int32_t kScaledRowBytes = 656;
 constexpr int32_t mla_value_dim(int32_t head_dim) { return head_dim - kLatentRest; }
 
 // Limit for the parts of a sequence's keys: 32768 keys of one head, in the shortest automatic parts, fill the

@@ -171,6 +171,7 @@ typedef struct fa_plan_mla_call {
   int64_t compute_units;
   int64_t num_splits;
   int32_t coded;
+  int32_t scaled;
 } fa_plan_mla_call;
 
 typedef struct fa_plan_bwd_call {

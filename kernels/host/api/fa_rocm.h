@@ -158,6 +158,9 @@ fa_status fa_widen(const fa_widen_call* call, fa_message* message);
  * kv_descale: FA_FP32 (batch, 1), or one for each key, the first three dimensions of kv_cache. Codes times it
  * are keys. Absent: 1.
  *
+ * Or the last dimension of kv_cache is 656, of FA_E4M3FN, beside a q of FA_BF16 with headdim 576: a key is then
+ * 512 codes, four FA_FP32, each the scale of 128 codes, and 64 elements of FA_BF16. Without kv_descale.
+ *
  * cache_seqlens, FA_INT32 (batch): keys of a sequence; default: all. `causal`: row i sees key j only if
  * j <= i + keys - seqlen_q. Rows without a key: out 0, lse +infinity. Only the kernel reads integers, and
  * clamps them to the tensors.
@@ -216,7 +219,7 @@ fa_status fa_fwd_int8(const fa_fwd_int8_call* call, fa_message* message);
  *   coded          k and v are codes of 8 bits. FA_UNSUPPORTED if no kernel reads them in this call
  *
  * fa_plan_mla_call: likewise for fa_mla. seqlen_k is the most keys of a sequence. coded: kv_cache has codes
- * of 8 bits.
+ * of 8 bits. scaled: it has rows of 656 bytes.
  *
  * fa_plan_bwd_call: likewise for fa_bwd, and
  *   featured       with ALiBi, softcap or dropout

@@ -15,6 +15,7 @@ struct FwdArguments {
   MaskedParams mask;  // of a masked call; without `fwd`
   bool coded;         // k and v are codes of 8 bits
   CodedParams codes;  // of a coded call; without `fwd`
+  bool scaled;        // rows of k hold codes and their scales (kScaledRowBytes); not coded
   std::int64_t batch, head_dim, v_head_dim;
   std::int64_t max_seqlen_q, max_seqlen_k;  // as given; params has them cut to the tensors
   bool aligned;                             // q, k, v and out fulfil FwdParams' alignment

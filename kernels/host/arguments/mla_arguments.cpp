@@ -12,9 +12,10 @@ constexpr const char* kFunction = "mla";
 
 // Sizes derived from the shapes of a call.
 struct Sizes {
-  bool paged;
+  bool paged, scaled;  // scaled: rows that hold their scales
   std::int64_t batch, seqlen_q, nheads, head_dim, value_dim;
   std::int64_t places, rows, seqlen_k;  // rows: of a page, or of a sequence's cache
+  std::int64_t row_elements;            // of the cache
 };
 
 Sizes sizes_of(const fa_mla_call& call) {
@@ -23,6 +24,9 @@ Sizes sizes_of(const fa_mla_call& call) {
   s.batch = call.q.size[0], s.seqlen_q = call.q.size[1];
   s.nheads = call.q.size[2], s.head_dim = call.q.size[3];
   s.value_dim = s.head_dim > kLatentRest ? s.head_dim - kLatentRest : 0;
+  s.scaled = call.kv_cache.dtype == FA_E4M3FN && call.kv_cache.size[3] == kScaledRowBytes &&
+             s.head_dim != kScaledRowBytes;
+  s.row_elements = s.scaled ? kScaledRowBytes : s.head_dim;
   s.places = call.kv_cache.size[0], s.rows = call.kv_cache.size[1];
   s.seqlen_k = s.rows;
   if (s.paged) {
@@ -63,7 +67,7 @@ void require_shapes(const fa_mla_call& call, const Sizes& s) {
            std::to_string(s.head_dim);
   });
   problems.add_unless(s.nheads >= 1, [] { return std::string("q: expected at least 1 head, got 0"); });
-  problems.expect_shape({"kv_cache", call.kv_cache}, {s.paged ? s.places : s.batch, s.rows, 1, s.head_dim});
+  problems.expect_shape({"kv_cache", call.kv_cache}, {s.paged ? s.places : s.batch, s.rows, 1, s.row_elements});
   problems.expect_shape({"out", call.out}, {s.batch, s.seqlen_q, s.nheads, s.value_dim});
   problems.expect_shape({"lse", call.lse}, {s.batch, s.nheads, s.seqlen_q});
   const auto optional = [&](const Named& named, const Shape& sizes) {
@@ -72,6 +76,10 @@ void require_shapes(const fa_mla_call& call, const Sizes& s) {
   const std::int64_t splits = call.partial_lse.size[0];
   optional({"cache_seqlens", call.cache_seqlens}, {s.batch});
   optional({"block_table", call.block_table}, {s.batch, call.block_table.size[1]});
+  problems.add_unless(!s.scaled || !given(call.kv_descale), [] {
+    return "kv_descale: expected none beside rows of " + std::to_string(kScaledRowBytes) +
+           " bytes, which hold their scales";
+  });
   const bool per_key = call.kv_descale.dims == 3;
   optional({"kv_descale", call.kv_descale}, per_key ? Shape{s.places, s.rows, 1} : Shape{s.batch, 1});
   if (given(call.kv_descale)) problems.expect_address({"kv_descale", call.kv_descale}, sizeof(float));
@@ -148,7 +156,8 @@ FwdArguments mla_arguments(const fa_mla_call& call) {
   params.scale = call.softmax_scale, params.dropout_scale = 1;
   params.window_left = kNoWindow, params.window_right = call.causal != 0 ? 0 : kNoWindow;
   params.splits = given(call.partial_lse) ? static_cast<std::int32_t>(call.partial_lse.size[0]) : 1;
-  arguments.coded = is_coded(call.kv_cache.dtype);
+  arguments.scaled = sizes.scaled;
+  arguments.coded = is_coded(call.kv_cache.dtype) && !sizes.scaled;
   if (arguments.coded) set_codes(arguments.codes, call.kv_cache, call.kv_descale, call.kv_descale);
   return arguments;
 }

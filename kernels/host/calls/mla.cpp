@@ -30,7 +30,7 @@ void mla(const fa_mla_call& call) {
   const DeviceGuard guard(device);
   const Place place{device, device_arch(device), static_cast<hipStream_t>(call.stream)};
   const int head_dim = bounded(arguments.head_dim);
-  const Op op = latent_op(arguments.coded);
+  const Op op = latent_op(arguments.coded, arguments.scaled);
   const Selection selection = served(name(op), place.arch, dtype_name(call.q.dtype), head_dim);
   const Tabled kind = tabled(selection.gfx, selection.instance->dtype);
   require_parts(arguments.params, op, kind, head_dim);
@@ -40,11 +40,12 @@ void mla(const fa_mla_call& call) {
 }
 
 Plan served_latent_plan(const fa_plan_mla_call& call) {
-  const bool coded = call.coded != 0;
-  const Selection selection = served(name(latent_op(coded)), call.arch, call.dtype, bounded(call.head_dim));
+  const bool coded = call.coded != 0, scaled = call.scaled != 0;
+  const Op op = latent_op(coded, scaled);
+  const Selection selection = served(name(op), call.arch, call.dtype, bounded(call.head_dim));
   const Tabled kind = tabled(selection.gfx, selection.instance->dtype);
   return latent_plan({kind.arch, kind.dtype, call.head_dim, call.batch, call.seqlen_q, call.seqlen_k,
-                      call.nheads, call.compute_units, call.num_splits, coded});
+                      call.nheads, call.compute_units, call.num_splits, coded, scaled});
 }
 
 }  // namespace fa

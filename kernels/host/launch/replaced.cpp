@@ -42,7 +42,8 @@ Replaced& replaced() {
 // Only kernels with rows are looked up in `in_use`.
 const Instance& replaceable(const std::string& kernel, const std::string& gfx) {
   for (const Instance& each : registry()) {
-    const bool latent = each.op == name(Op::mla) || each.op == name(Op::mla_8bit);
+    const bool latent =
+        each.op == name(Op::mla) || each.op == name(Op::mla_8bit) || each.op == name(Op::mla_rows);
     const bool has_rows = each.head_dim != kAnyHeadDim && !latent;
     if (each.name == kernel && each.has(gfx) && has_rows) return each;
   }

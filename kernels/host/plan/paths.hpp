@@ -46,7 +46,12 @@ constexpr Op op_of(Path path, Reads reads) {
   return reads.masked ? op_of(Variant::masked) : reads.coded ? op_of(Variant::coded) : op_of(path);
 }
 
-// The kernels of latent attention. `coded`: over a cache of 8 bits.
-constexpr Op latent_op(bool coded) { return coded ? op_of(Variant::coded_latent) : op_of(Path::latent); }
+// The kernels of latent attention. `coded`: over a cache of 8 bits. `scaled`: over rows that hold their
+// scales.
+constexpr Op latent_op(bool coded, bool scaled) {
+  return scaled  ? op_of(Variant::packed_latent)
+         : coded ? op_of(Variant::coded_latent)
+                 : op_of(Path::latent);
+}
 
 }  // namespace fa

@@ -276,9 +276,13 @@ std::int64_t most_latent_parts(Op op, Gfx arch, DType dtype, int head_dim, std::
 
 Plan latent_plan(const LatentRequest& r) {
   const int head_dim = static_cast<int>(r.head_dim);
-  const Op op = latent_op(r.coded);
-  const char* const how = r.coded ? "over a cache of 8 bits; all heads packed; " : "all heads packed; ";
-  const auto with = [how](std::int64_t splits, const std::string& why) {
+  const Op op = latent_op(r.coded, r.scaled);
+  const bool eight = r.coded || r.scaled;
+  const std::string over = r.scaled  ? "over rows of " + std::to_string(kScaledRowBytes) + " bytes; "
+                           : r.coded ? "over a cache of 8 bits; "
+                                     : "";
+  const std::string how = over + "all heads packed; ";
+  const auto with = [&how](std::int64_t splits, const std::string& why) {
     return Plan{Path::latent, static_cast<std::int32_t>(splits), how + why};
   };
   if (r.num_splits > 0) {
@@ -290,7 +294,7 @@ Plan latent_plan(const LatentRequest& r) {
   const std::int64_t workgroups = r.batch * ceil_div(std::min(r.seqlen_q * r.nheads, kMaxLength), rows);
   const int regime = regime_of({r.seqlen_q, r.seqlen_k, r.nheads, false});  // not told of causal ones
   const Choice& choice = choice_of(regime, r.arch, r.dtype, r.head_dim);
-  const std::int64_t places = r.coded ? held_by_unit(op, r) : choice.places;
+  const std::int64_t places = eight ? held_by_unit(op, r) : choice.places;
   const std::int64_t splits = workgroups == 0 || r.compute_units < 1
                                   ? 1
                                   : splits_to_fill(workgroups, places * r.compute_units,

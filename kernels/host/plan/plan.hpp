@@ -55,6 +55,7 @@ struct LatentRequest {
   std::int64_t head_dim, batch, seqlen_q, seqlen_k, nheads;
   std::int64_t compute_units, num_splits;  // as above
   bool coded;                              // the cache has 8 bits
+  bool scaled;                             // its rows hold their scales (kScaledRowBytes)
 };
 
 // Its path is latent.

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.engine.host.interface import (
     BF16,
     BOOL,
+    E4M3FN,
     FP16,
     FP32,
     INT8,
@@ -114,6 +115,11 @@ def latent_codes():
     return latent(**cache, dtype=BF16, kv_descale=tensor([9, 16, 1], FP32), causal=1)
 
 
+def latent_rows():
+    cache = {"kv_cache": tensor([9, 16, 1, 656], E4M3FN), "block_table": tensor([2, 3], INT32)}
+    return latent(**cache, dtype=BF16, causal=1)
+
+
 def latent_pages():
     return latent(kv_cache=tensor([9, 16, 1, 576]), block_table=tensor([2, 3], INT32), causal=1)
 
@@ -176,7 +182,8 @@ def change(draw, field):
 
 CALLS = [
     forward, long, in_parts, any_head_dim, masked, packed, paged, append, rotary, append_to_pages, backward,
-    ragged_backward, fused_gradients, masked_gradients, latent, latent_in_parts, latent_codes, latent_pages,
+    ragged_backward, fused_gradients, masked_gradients, latent, latent_in_parts, latent_codes, latent_rows,
+    latent_pages,
 ]  # fmt: skip
 calls = st.sampled_from(CALLS).flatmap(lambda make: changed(make()))
 

@@ -46,8 +46,15 @@ def coded(rows=1, heads=16, keys=200, *, batch=2, codes=INT8, **changes):
     )
 
 
+def scaled(rows=1, heads=16, keys=200, *, batch=2, **changes):
+    """Over rows of 656 bytes."""
+    cache = {"kv_cache": tensor([batch, keys, 1, 656], E4M3FN), "dtype": BF16}
+    return call(rows, heads, keys, batch=batch, **cache | changes)
+
+
 PAGES = {"kv_cache": tensor([9, 16, 1, 576]), "block_table": tensor([2, 3], INT32)}
 KERNEL, CODED, COMBINE = "fa_mla_fp16_d576", "fa_mla_8bit_bf16_d576", "fa_combine_fp16"
+SCALED, SCALED_PAGES = "fa_mla_rows_bf16_d576", PAGES | {"kv_cache": tensor([9, 16, 1, 656], E4M3FN)}
 CODED_PAGES = PAGES | {"kv_cache": tensor([9, 16, 1, 576], E4M3FN)}
 
 
@@ -68,6 +75,12 @@ CODED_PAGES = PAGES | {"kv_cache": tensor([9, 16, 1, 576], E4M3FN)}
         (
             coded(3, **parts(3, 3)),
             [(CODED, (6, 1, 2), (256, 1, 1)), ("fa_combine_bf16", (3, 16, 2), (256, 1, 1))],
+        ),
+        (scaled(3), [(SCALED, (2, 1, 2), (256, 1, 1))]),
+        (scaled(**SCALED_PAGES), [(SCALED, (1, 1, 2), (256, 1, 1))]),
+        (
+            scaled(3, **parts(3, 3)),
+            [(SCALED, (6, 1, 2), (256, 1, 1)), ("fa_combine_bf16", (3, 16, 2), (256, 1, 1))],
         ),
         (call(batch=0), []),
         (call(0), []),
@@ -103,6 +116,16 @@ def test_launches(library, given, launches):
         ),
         (coded(**parts(8)), "partial_out, partial_lse: expected at most 7 parts of its keys, got 8"),
         (call(kv_cache=tensor([2, 200, 1, 576], data=8)), "kv_cache: expected a contiguous last dimension"),
+        (
+            scaled(kv_descale=tensor([2, 1], FP32)),
+            "kv_descale: expected none beside rows of 656 bytes, which hold their scales",
+        ),
+        (scaled(kv_cache=tensor([2, 200, 1, 656], INT8)), "kv_cache: expected shape (2, 200, 1, 576), got"),
+        (
+            scaled(kv_cache=tensor([2, 200, 1, 656], E4M3FN, strides=(132000, 660, 660, 1))),
+            "an address and other strides that are multiples of 16 elements, and rows less than 2^24",
+        ),
+        (scaled(**parts(8)), "partial_out, partial_lse: expected at most 7 parts of its keys, got 8"),
         (call(out=tensor([2, 1, 16, 576])), "out: expected shape (2, 1, 16, 512), got shape"),
         (
             call(out=tensor([2, 1, 16, 512], strides=(0, 8192, 512, 1))),
@@ -189,6 +212,12 @@ def plan(**changes):
             5,
             "over a cache of 8 bits; all heads packed; 5 parts wanted, 5 used",
         ),
+        (
+            plan(scaled=1, dtype=b"bf16"),
+            512,
+            "over rows of 656 bytes; all heads packed; 32768 keys in 512 parts give 512",
+        ),
+        (plan(scaled=1, dtype=b"bf16", nheads=128), 137, "in 137 parts give 548 workgroups for 304"),
         (plan(batch=2**31 - 1, seqlen_q=2**31 - 1, nheads=2**31 - 1), 1, "workgroups for 304 compute units"),
     ],
 )
@@ -207,6 +236,11 @@ def test_plans(library, given, splits, words):
             "no mla kernel for fp16 with head_dim 576 on gfx1030: this wheel has none",
         ),
         (plan(head_dim=512), UNSUPPORTED, "no mla kernel for fp16 with head_dim 512 on gfx942: this wheel"),
+        (
+            plan(arch=b"gfx1100", dtype=b"bf16", scaled=1),
+            UNSUPPORTED,
+            "no mla_rows kernel for bf16 with head_dim 576 on gfx1100",
+        ),
         (plan(coded=1), UNSUPPORTED, "no mla_8bit kernel for fp16 with head_dim 576 on gfx942"),
         (plan(dtype=b"fp32"), UNSUPPORTED, "no mla kernel for fp32 with head_dim 576 on gfx942"),
         (plan(batch=-1), INVALID, "plan: expected counts from 0 to 2^31 - 1, got -1"),

@@ -92,6 +92,26 @@ wanted = numbers[:, None, None, :512].expand(2, 4, 64, 512)
 shown["out"] = (out.double() != wanted).sum().item()
 told(lse, sums.unflatten(1, (4, 64)).mT)
 """
+ROWS_OF_656_BYTES = """
+from flash_attn_rocm import mla_decode
+
+codes, scales = NUMBERS[torch.arange(512) % 256], torch.tensor([0.25, 1.0, 2.0, 0.5])
+rotated = torch.arange(64)
+parts = (codes, scales, rotated.bfloat16())
+rows = torch.cat([part.view(torch.uint8) for part in parts]).expand(2, 32, 656).contiguous()
+q = torch.zeros(2, 256, 576, dtype=kept)
+q[0, :, :256], q[1, :, 320:] = torch.eye(256), torch.eye(256)
+with kernels_on_host_memory(fake_hip):
+    out, lse = mla_decode(
+        q.unflatten(1, (4, 64)), rows, causal=False, softmax_scale=SCALE, num_splits=1,
+        return_softmax_lse=True,
+    )
+numbers = (codes.view(dtype).double().unflatten(0, (4, 128)) * scales[:, None]).flatten()
+numbers = torch.cat((numbers, rotated.double()))
+sums = q.double() @ numbers * SCALE + math.log(32)
+shown["out"] = (out.double() != numbers[:512]).sum().item()
+told(lse, sums.unflatten(1, (4, 64)).mT)
+"""
 PRODUCTS = """
 k, v = (every(256, head_dim).roll(turned, 0) for turned in (0, 100))
 q = one_hot(256, head_dim, torch.ones(()).to(dtype).view(torch.uint8))
@@ -138,6 +158,13 @@ def test_latent_attention(scenario, arch, dtype):
     least = LEAST_NORMAL if arch == FLUSHES else 0.0
     begin = f"dtype, kept, least = torch.{dtype}, torch.bfloat16, {least}\n"
     exact(scenario(begin + CODES + LATENT, arch=arch), ["fa_mla_8bit_bf16_d576"])
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942", "gfx950"])
+def test_rows_of_656_bytes(scenario, arch):
+    """Also of the least codes, whose fp16 is subnormal."""
+    begin = "dtype, kept = torch.float8_e4m3fn, torch.bfloat16\n"
+    exact(scenario(begin + CODES + ROWS_OF_656_BYTES, arch=arch), ["fa_mla_rows_bf16_d576"])
 
 
 @pytest.mark.parametrize("of_q", [False, True], ids=["k", "q"])

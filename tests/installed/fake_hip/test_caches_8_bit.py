@@ -280,7 +280,9 @@ report(found, formula(q, (numbers, numbers))[..., :512])
 
 # Archs with kernels of latent attention, and one without.
 PACKED = {
-    "gfx90a": ["fa_widen_bf16", "fa_mla_bf16_d576"],
+    "gfx90a": ["fa_mla_rows_bf16_d576"],
+    "gfx942": ["fa_mla_rows_bf16_d576"],
+    "gfx950": ["fa_mla_rows_bf16_d576"],
     "gfx1100": ["fa_widen_bf16", "fa_mla_bf16_d576"],
     "gfx1201": ["fa_widen_bf16", "fa_mla_bf16_d576"],
     "gfx1030": ["fa_widen_bf16"],
@@ -296,11 +298,11 @@ def test_rows_of_656_bytes(scenario, arch, places):
 rows, numbers = packed()
 q, lengths = random(2, 1, 4, 576, dtype=torch.bfloat16), torch.tensor(LENGTHS, dtype=torch.int32)
 for b, length in enumerate(LENGTHS):
-    rows[b, length:] = 0x7F
+    rows[b, length:] = 0xFF
 table = None
 if places == "pages":
     table = TABLE.clone()
-    pages = torch.full((10, PAGE, 656), 0x7F, dtype=torch.uint8)
+    pages = torch.full((10, PAGE, 656), 0xFF, dtype=torch.uint8)
     pages[table.long()] = rows.unflatten(1, (5, PAGE))
     rows, table[1, 3:] = pages, torch.tensor([99, -1], dtype=torch.int32)
 if places == "odd":

@@ -323,11 +323,7 @@ shown["then"] = [appended(), appended()]
     assert shown["then"] == [len(APPENDS) + 1, 1]
 
 
-@pytest.mark.parametrize("broken", [False, True])
-def test_rows_of_656_bytes_are_widened_by_a_checked_kernel_or_pytorch(play, wrong, broken):
-    at = r"v_mul_f32_e32 (v\d+), (v\d+), (v\d+)", r"v_add_f32_e32 \1, \2, \3"  # a code and its descale
-    shown = play(
-        """
+ROWS_OF_656_BYTES = """
 from flash_attn_rocm import mla_decode
 rows = torch.zeros(1, 16, 656, dtype=torch.uint8)
 rows[..., :512], q = 0x38, torch.zeros(1, 1, 4, 576).bfloat16()  # 1
@@ -339,13 +335,31 @@ for _ in range(2):
     shown["fallbacks"] = fallbacks = fallbacks + [str(each.message) for each in caught]
     shown["kernels"] = kernels()
 shown["out"] = out[0, 0, 3, ::128].tolist()
-""",
-        **wrong("fa_widen_bf16", *at) if broken else {},
-    )
+"""
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("arch", ["gfx1100"])
+def test_rows_of_656_bytes_are_widened_by_a_checked_kernel_or_pytorch(play, wrong, broken, arch):
+    at = r"v_mul_f32_e32 (v\d+), (v\d+), (v\d+)", r"v_add_f32_e32 \1, \2, \3"  # a code and its descale
+    shown = play(ROWS_OF_656_BYTES, arch=arch, **wrong("fa_widen_bf16", *at) if broken else {})
     assert shown["out"] == [1.0, 2.0, 3.0, 4.0]
     assert shown["kernels"] == ["fa_widen_bf16"] * (not broken) + ["fa_mla_bf16_d576"]
-    disabled = "the kernels for bf16, head_dim 128 with a cache of 8 bits are disabled on gfx942"
+    disabled = f"the kernels for bf16, head_dim 128 with a cache of 8 bits are disabled on {arch}"
     assert [disabled in each for each in shown["fallbacks"]] == [True] * broken
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_rows_of_656_bytes_are_read_by_a_checked_kernel(play, wrong, broken):
+    """Or widened, by the other's kernel, for PyTorch."""
+    at = r"v_med3_f32 (v\d+), (.*)", r"v_mov_b32_e32 \1, 0"  # the factor of values
+    shown = play(ROWS_OF_656_BYTES, **wrong("fa_mla_rows_bf16_d576", *at) if broken else {})
+    assert shown["out"] == [1.0, 2.0, 3.0, 4.0]
+    disabled = (
+        "the kernels for latent attention of bf16, head_dim 576 over rows of 656 bytes are disabled on gfx942"
+    )
+    assert [disabled in each for each in shown["fallbacks"]] == [True, *[True] * broken][: 2 * broken]
+    assert shown["kernels"] == ["fa_mla_rows_bf16_d576"] * (not broken)
 
 
 @pytest.mark.parametrize("rotates", [False, True])
@@ -744,8 +758,8 @@ ARCHS = json.loads(os.environ["FA_FEATURES"])
 FAMILIES = 14
 MORE = {
     "trains": 12, "large_head_dims": 6, "large_bwd": 4, "atomic_fadd_f32": 6, "latent_d576": 2,
-    "latent_codes": 1, "steps_of_16": 2, "fp8_d64": 1, "fp8_d128": 1, "int8_d64": 1, "int8_fp16": 1,
-    "int8_bf16": 1,
+    "latent_codes": 1, "latent_rows": 1, "steps_of_16": 2, "fp8_d64": 1, "fp8_d128": 1, "int8_d64": 1,
+    "int8_fp16": 1, "int8_bf16": 1,
 }  # fmt: skip
 # Every family stays below this share of the tolerance: a narrow pass would become a false alarm one day.
 MARGIN = 0.7
@@ -780,7 +794,8 @@ def shared(*given):  # also of int8: an error and its tolerance for each element
 _canary_fp8.share_of = shared
 WORK = {
     plans.FORWARD: "", plans.WIDE_OP: "", plans.MASKED: remembered.MASKED, "mla": remembered.LATENT,
-    "mla_8bit": remembered.CODED, plans.BACKWARD: paths.SEPARATE, "bwd_fused": paths.FUSED,
+    "mla_8bit": remembered.CODED, "mla_rows": remembered.ROWS, plans.BACKWARD: paths.SEPARATE,
+    "bwd_fused": paths.FUSED,
     plans.MASKED_BACKWARD: remembered.MASKED_GRADIENTS, "append": "", "fwd_fp8": remembered.FP8,
     "fwd_int8": remembered.INT8,
 }
@@ -793,6 +808,8 @@ def problem(family):
         return _canary_latent.latent_problem(family, _latent.answer, device, cpu)
     if family.work == remembered.CODED:
         return _canary_latent.coded_latent_problem(family, _latent.answer, device, cpu)
+    if family.work == remembered.ROWS:
+        return _canary_latent.packed_latent_problem(family, _latent.answer, device, cpu)
     if family.work == remembered.FP8:
         return _canary_fp8.fp8_problem(family, _fp8.answer, device, cpu)
     if family.work == remembered.INT8:

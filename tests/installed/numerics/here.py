@@ -20,6 +20,7 @@ if DLL := os.environ.get("FA_FAKE_HIP_DLL"):
 ON_GPU, ARCH = on_gpu(), arch()
 FORWARD, TALL, WIDE, UNEVEN = map(compiled, ("fwd", "fwd_tall", "fwd_wide", "fwd_uneven"))
 MASKED, LATENT, CODED_LATENT, DECODE = map(compiled, ("fwd_masked", "mla", "mla_8bit", "decode"))
+PACKED_LATENT = compiled("mla_rows")
 BACKWARD, UNEVEN_BACKWARD = compiled(BACKWARD_OP), compiled(UNEVEN_OP)
 FUSED, MASKED_BACKWARD = compiled(FUSED_OP), compiled(MASKED_BACKWARD_OP)
 LARGE, LARGE_BACKWARD = ([each for each in made if each[1] > 128] for made in (FORWARD, BACKWARD))

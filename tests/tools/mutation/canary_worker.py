@@ -44,16 +44,17 @@ from mutation.forks import SHOWN, forked
 from mutation.worker import warm_up
 
 CPU = torch.device("cpu")
-LATENT_OP, CODED_LATENT_OP, FP8_OP, INT8_OP = "mla", "mla_8bit", "fwd_fp8", "fwd_int8"
+LATENT_OP, CODED_LATENT_OP, ROWS_OP, FP8_OP, INT8_OP = "mla", "mla_8bit", "mla_rows", "fwd_fp8", "fwd_int8"
 PATHS = {BACKWARD_OP: paths.SEPARATE, UNEVEN_OP: paths.SEPARATE, FUSED_OP: paths.FUSED}
 # A family's kind of work, by op.
 WORK = {
     **PATHS, plans.MASKED: remembered.MASKED, MASKED_BACKWARD_OP: remembered.MASKED_GRADIENTS,
     LATENT_OP: remembered.LATENT, WIDENING: remembered.CODED, CODED_APPEND: remembered.CODED,
     FP8_OP: remembered.FP8, INT8_OP: remembered.INT8, CODED_LATENT_OP: remembered.CODED,
+    ROWS_OP: remembered.ROWS,
 }  # fmt: skip
 WRITING = ("append", CODED_APPEND)
-LATENT_OPS = (LATENT_OP, CODED_LATENT_OP)
+LATENT_OPS = (LATENT_OP, CODED_LATENT_OP, ROWS_OP)
 GRADIENTS = (*PATHS.values(), remembered.MASKED_GRADIENTS)
 # The launched kernels, by path of the plan.
 OPS = {
@@ -67,6 +68,7 @@ TABLES = (
     (caches, "CODED_APPENDS"),
     (_canary_latent, "LATENT"),
     (_canary_latent, "CODED_LATENT"),
+    (_canary_latent, "PACKED_LATENT"),
 )
 AGAINST_EXACT = "against float64"  # marks a failure beyond bits of equal elements
 BOUNDS = ("out-of-bounds", "write-to-readonly")
@@ -115,6 +117,8 @@ def problem(family, launching=lambda launch: launch):
         return _canary_latent.latent_problem(family, launching(_latent.answer), device, CPU)
     if family.work == remembered.CODED and family.head_dim == _latent.HEAD_DIM:
         return _canary_latent.coded_latent_problem(family, launching(_latent.answer), device, CPU)
+    if family.work == remembered.ROWS:
+        return _canary_latent.packed_latent_problem(family, launching(_latent.answer), device, CPU)
     if family.work == remembered.FP8:
         return _canary_fp8.fp8_problem(family, launching(_fp8.answer), device, CPU)
     if family.work == remembered.INT8:

@@ -189,7 +189,7 @@ def _bound_by_memory(label: str, subject: Subject, name: str) -> Iterator[Decode
         yield measure_decode(_checked(subject, workload), workload, useful, of=widening.OP, counts=counts)
     if latent.has_latent(name):
         workload = latent.decoding(kernel, label)
-        of, useful = coded.SHOWN if latent.has_coded_latent(name) else "", latent.bytes_of(workload)
+        useful, of = latent.bytes_of(workload), latent.SHOWN[latent.op_of(name)]
         yield measure_decode(_checked(subject, workload), workload, useful, of=of)
     if ours.finds_ranges(name):
         workload, what = ours.finding_ranges(kernel, label), f"{ours.RANGES_OP} fp16 k{ours.RANGES_KEYS}"

@@ -48,6 +48,7 @@ Decode: the share of the GPU's memory bandwidth on paper that workgroups of one 
 the latency of memory under load, so many of them at a time on a compute unit (RDNA: workgroup processor).
 8-bit: the same over a cache of 8 bits, whose bytes are half.
 d576: the same of latent attention, with a query of as many heads as a workgroup has rows.
+rows: the same over rows of 656 bytes, which hold codes and their scales.
 {RANGES_OP}: the same of what finds the keys that a boolean mask of 4096 keys shows to the rows of a wave.
 fit: how many fit.  in flight: KiB that have to be on their way there for the whole bandwidth."""
 DECODE_HEAD = (

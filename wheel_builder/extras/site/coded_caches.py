@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from wheel_builder.base.words import aligned
 from wheel_builder.extras.perf.golden import DECODE, FLOP, MANY_DECODE, Figure
-from wheel_builder.extras.perf.workloads import widening
+from wheel_builder.extras.perf.workloads import latent, widening
 from wheel_builder.extras.site.markdown import markdown
 from wheel_builder.extras.site.modelled import HEAD_DIMS, LATENT_DIM, OURS, TALL_OP
 from wheel_builder.tables.archs import Arch, arch_named
@@ -21,8 +21,8 @@ DECODE_TARGET, LATENT_TARGET, PREFILL_TARGET = 0.55, 0.60, 0.95
 TITLE = """\
 Modelled, not measured: caches of 8 bits beside 16, from the accepted figures (perf/figures), in fp16.
 decode: time, with four workgroups of 512 keys on a compute unit, then with one. latent: time of mla_decode
-in bf16, with as many workgroups as fit. prefill: speed of a causal call. *: beyond the target, 0.55, 0.60
-and 0.95. Nothing was run on a GPU."""
+in bf16, with as many workgroups as fit. rows: likewise over rows of 656 bytes. prefill: speed of a causal
+call. *: beyond the target, 0.55, 0.60 and 0.95. Nothing was run on a GPU."""
 
 
 class Beside(NamedTuple):
@@ -79,6 +79,7 @@ def beside_16_bits(arch: Arch, figures: Sequence[Figure]) -> Iterator[Beside]:
             yield Beside(f"decode d{dim}{words}", time, target)
     copying = arch.model.memory * of[MANY_DECODE, f"{widening.OP} fp16 d{widening.HEAD_DIM}"] / 100
     yield Beside("latent", _latent(arch, of, copying), LATENT_TARGET)
+    yield Beside("rows", _rows_of_latent(arch, of, copying), LATENT_TARGET)
     for dim in HEAD_DIMS:
         flop = max(of.get((FLOP, f"{op} {KEYS} fp16 d{dim}"), 0) for op in ("fwd", TALL_OP))
         plain = 2 * LENGTH * LENGTH * dim * HEADS / (flop * arch.compute_units * arch.model.clock)
@@ -88,10 +89,22 @@ def beside_16_bits(arch: Arch, figures: Sequence[Figure]) -> Iterator[Beside]:
 
 def _latent(arch: Arch, of: Mapping[tuple[str, str], int], copying: float) -> float | None:
     """By the kernel that reads codes, or after a copy. ``copying``: bytes of a copy in a second."""
-    share, own = of.get((DECODE, f"bf16 d{LATENT_DIM}")), of.get((MANY_DECODE, f"8-bit bf16 d{LATENT_DIM}"))
+    return _bytes_of_latent(arch, of, copying, latent.CODED_OP, LATENT_DIM)
+
+
+def _rows_of_latent(arch: Arch, of: Mapping[tuple[str, str], int], copying: float) -> float | None:
+    """Likewise, of rows of 656 bytes."""
+    return _bytes_of_latent(arch, of, copying, latent.ROWS_OP, latent.ROW_BYTES)
+
+
+def _bytes_of_latent(
+    arch: Arch, of: Mapping[tuple[str, str], int], copying: float, op: str, row: int
+) -> float | None:
+    """``row``: bytes of a key that the kernels ``op`` read."""
+    share = of.get((DECODE, f"bf16 d{LATENT_DIM}"))
     if not share:
         return None
-    if own:
-        return share / (2 * own)
-    reading = arch.model.memory * share / 100
-    return 1 + widening.BYTES / copying / (2 / reading)
+    plain = 2 * LATENT_DIM  # bytes of a key
+    if own := of.get((MANY_DECODE, f"{latent.SHOWN[op]} bf16 d{LATENT_DIM}")):
+        return row / own / (plain / share)
+    return 1 + (row + plain) / copying / (plain / (arch.model.memory * share / 100))

@@ -9,46 +9,39 @@
 
 namespace fa {
 
-// As SliceStage. A lane has half of its key's codes: runs 2i and 2i + 1 are neighbours, as query_byte has
-// Q's.
+// The codes of V's elements. A lane has half of its key's: runs 2i and 2i + 1 are neighbours, as query_byte
+// has Q's.
 //
 // In LDS, the first half of all rows comes before the second half, whose place is free while the parts of
 // scores are in the first. Unit u of 16 bytes of a half of row r is at u ^ (r % 4 + r / 8 % 2 * 4), so eight
 // lanes that write have different banks. A lane reads half a unit: four neighbouring elements of a key. Rows
 // 2n and 2n + 1 of the second half change places: lanes that read both halves have different banks.
-template <class Unit, int kKeys, int kValues, int kRest, int kSlices>
-struct OwnSlice {
+template <class Unit, int kKeys, int kValues>
+struct OwnCodes {
   static constexpr int kLoads = kValues / 32, kSteps = kLoads * 2 + 1;  // of the contraction
   static constexpr int kStride = 128, kHalfBytes = kKeys * kStride, kLdsBytes = 2 * kHalfBytes;
-  static_assert(Unit::kM == kKeys && Unit::kRun == 8 && Unit::kK == 16 && kRest == 16 && kValues == 128,
+  static_assert(Unit::kM == kKeys && Unit::kRun == 8 && Unit::kK == 16 && kValues == 128,
                 "a lane has half of a key");
 
   u32x4 codes[kLoads];
-  u32x2 rest;
-  KeyDescales<Unit, kKeys> descales;
 
   FA_DEVICE static int row_of(int thread) {
     return Unit::row_of_slot(Unit::a_row(thread % Unit::kWave), kKeys);
   }
 
+  // `half`: 0 or 8.
   template <class Source>
-  FA_DEVICE void load(const Source& source, typename Source::Group group, int thread) {
-    const int lane = thread % Unit::kWave, slice = thread / Unit::kWave, row = row_of(thread);
-    const int half = Unit::run_begin(lane);  // 0 or 8
+  FA_DEVICE void load_codes(const Source& source, typename Source::Group group, int row, int slice,
+                            int half) {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       codes[i] = source.template read<u32x4>(group, row, slice * kValues + half * 2 + i * 32);
     }
-    rest = source.template read<u32x2>(group, row, kSlices * kValues + slice * kRest + half);
   }
 
-  // A copy of the codes in other registers, made before later loads.
-  FA_DEVICE OwnSlice moved() const {
-    OwnSlice copy;
+  FA_DEVICE void move_codes(OwnCodes& copy) const {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) copy.codes[i] = here(codes[i]);
-    copy.rest = here(rest);
-    return copy;
   }
 
   // K as operands A of S^T.
@@ -70,8 +63,8 @@ struct OwnSlice {
 
   template <class Unpack>
   FA_DEVICE typename Unit::A operand(const Unpack& unpack, int i) const {
-    const u32x2 run = i == kSteps - 1 ? rest : u32x2{codes[i / 2][i % 2 * 2], codes[i / 2][i % 2 * 2 + 1]};
-    return __builtin_bit_cast(typename Unit::A, unpack(run));
+    return __builtin_bit_cast(typename Unit::A,
+                              unpack(u32x2{codes[i / 2][i % 2 * 2], codes[i / 2][i % 2 * 2 + 1]}));
   }
 
   // V as operands A of O^T: four elements of each of a lane's keys, in the order of unpacked codes.
@@ -112,6 +105,67 @@ struct OwnSlice {
       return v;
     }
   };
+};
+
+// As SliceStage: all elements are codes.
+template <class Unit, int kKeys, int kValues, int kRest, int kSlices>
+struct OwnSlice : OwnCodes<Unit, kKeys, kValues> {
+  using Codes = OwnCodes<Unit, kKeys, kValues>;
+  static_assert(kRest == Unit::kK, "one step of the contraction");
+
+  u32x2 rest;
+  KeyDescales<Unit, kKeys> descales;
+
+  template <class Source>
+  FA_DEVICE void load(const Source& source, typename Source::Group group, int thread) {
+    const int lane = thread % Unit::kWave, slice = thread / Unit::kWave, row = Codes::row_of(thread);
+    const int half = Unit::run_begin(lane);
+    this->load_codes(source, group, row, slice, half);
+    rest = source.template read<u32x2>(group, row, kSlices * kValues + slice * kRest + half);
+  }
+
+  // A copy of the codes in other registers, made before later loads.
+  FA_DEVICE OwnSlice moved() const {
+    OwnSlice copy;
+    this->move_codes(copy);
+    copy.rest = here(rest);
+    return copy;
+  }
+
+  template <class Unpack>
+  FA_DEVICE typename Unit::A operand(const Unpack& unpack, int i) const {
+    if (i == Codes::kSteps - 1) return __builtin_bit_cast(typename Unit::A, unpack(rest));
+    return Codes::operand(unpack, i);
+  }
+};
+
+// Rows of kScaledRowBytes. The rest becomes operand A as it is.
+template <class Unit, int kKeys, int kValues, int kRest, int kSlices>
+struct OwnScaledSlice : OwnCodes<Unit, kKeys, kValues> {
+  using Codes = OwnCodes<Unit, kKeys, kValues>;
+  static constexpr int kScales = kSlices * kValues, kRests = kScales + kSlices * 4;  // bytes of a row
+  static_assert(kRest == Unit::kK, "one step of the contraction");
+  static_assert(kRests + kSlices * kRest * 2 == kScaledRowBytes, "see params.hpp");
+
+  u32x4 rest;
+  float scale;  // of the lane's key
+
+  template <class Source>
+  FA_DEVICE void load(const Source& source, typename Source::Group group, int thread) {
+    const int lane = thread % Unit::kWave, slice = thread / Unit::kWave, row = Codes::row_of(thread);
+    const int half = Unit::run_begin(lane);
+    this->load_codes(source, group, row, slice, half);
+    rest = source.template read<u32x4>(group, row, kRests + (slice * kRest + half) * 2);
+    scale = source.template read<float>(group, row, kScales + slice * 4);
+  }
+
+  FA_DEVICE OwnScaledSlice moved() const {
+    OwnScaledSlice copy;
+    this->move_codes(copy);
+    copy.rest = here(rest);
+    copy.scale = here(scale);
+    return copy;
+  }
 };
 
 }  // namespace fa

@@ -16,6 +16,7 @@ from flash_attn_rocm.values.given import Given
 BYTES = 656
 HEAD_DIM, VALUE_DIM, GROUPS = 576, 512, 4  # VALUE_DIM codes, in GROUPS with a scale each
 SCALES_END = VALUE_DIM + GROUPS * torch.float32.itemsize
+CODE = torch.float8_e4m3fn
 NUMBERS = torch.bfloat16  # of q, of the rotated part and of widened rows
 PLACE = f"beside a kv_cache in rows of {BYTES} bytes"
 
@@ -43,7 +44,7 @@ def with_head(cache: Given) -> Given:
 def views(rows: Tensor) -> Views:
     """Of rows at multiples of 4 bytes."""
     rows = rows.squeeze(-2)
-    codes = rows[..., :VALUE_DIM].view(torch.float8_e4m3fn).unflatten(-1, (GROUPS, -1))
+    codes = rows[..., :VALUE_DIM].view(CODE).unflatten(-1, (GROUPS, -1))
     scales = rows[..., VALUE_DIM:SCALES_END].view(torch.float32)
     return Views(codes, scales, rows[..., SCALES_END:].view(NUMBERS))
 

@@ -32,6 +32,7 @@ from flash_attn_rocm.machine.remembered import (
     MASKED,
     MASKED_GRADIENTS,
     PASSED,
+    ROWS,
     RUNNING,
     Family,
 )
@@ -105,6 +106,12 @@ def coded_latent_failure(answer: Latent, q: Tensor, device: Device) -> str | Non
     """Why those over caches of 8 bits are disabled, or "". ``answer`` launches them."""
     family = Family(device.arch, DTYPES[q.dtype], q.shape[-1], CODED)
     return _known(family, q.device, lambda where: latent.coded_latent_problem(family, answer, device, where))
+
+
+def rows_failure(answer: Latent, q: Tensor, device: Device) -> str | None:
+    """Why those over rows that hold their scales are disabled, or "". ``answer`` launches them."""
+    family = Family(device.arch, DTYPES[q.dtype], q.shape[-1], ROWS)
+    return _known(family, q.device, lambda where: latent.packed_latent_problem(family, answer, device, where))
 
 
 def fp8_failure(answer: Fp8, q: Tensor, device: Device) -> str | None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from flash_attn_rocm.arguments.normal_form import Inputs, Options
+from flash_attn_rocm.arguments.packed_rows import CODE, GROUPS, NUMBERS, VALUE_DIM
 from flash_attn_rocm.canary.calls import answer_problem, ended, moved
 from flash_attn_rocm.canary.making import Call, hollow, made
 from flash_attn_rocm.canary.rows import (
@@ -38,6 +39,7 @@ class LatentRow(NamedTuple):
     """One call with ``rows`` queries per sequence, like ``canary.rows.Row`` with other stores.
 
     DENSE has all keys in use, IN_USE has lengths, PAGED has pages. ``codes``: the dtype of a cache of 8 bits.
+    ``packed``: a cache in rows that hold their scales.
     """
 
     why: str
@@ -53,6 +55,7 @@ class LatentRow(NamedTuple):
     infinite: bool = False
     codes: str = ""
     per_key: bool = False
+    packed: bool = False
 
 
 # A workgroup has 16 rows of all heads and queries (CDNA: 64), in one or two blocks with separate loops. Most
@@ -88,6 +91,24 @@ CODED_LATENT = (
         codes=E4M3FNUZ, per_key=True),
 )  # fmt: skip
 
+# Over rows of 656 bytes. Scales double every RISE keys, RISES - 1 times, and kernels follow the largest.
+RISE, RISES = 37, 5
+PACKED_LATENT = (
+    LatentRow("rows of 656 bytes, causal", 3, (97,), 22, packed=True),
+    LatentRow("rows of 656 bytes, all keys, in parts, scores that rise and fall", 2, (161, 161), 17, NONE,
+        parts=3, scores=(0.0, 0.5), packed=True),
+    LatentRow("rows of 656 bytes, lengths, negative scale", 1, (129, 40, 1), 33, scale=-1.0, store=IN_USE,
+        packed=True),
+    LatentRow("rows of 656 bytes, pages, in parts", 3, (161, 209, 97, 2), 11, store=PAGED, parts=3,
+        packed=True),
+    LatentRow("rows of 656 bytes, pages, scores far apart", 5, (200, 70), 7, store=PAGED,
+        scores=(0.0, 120.0), mixed=True, packed=True),
+    LatentRow("rows of 656 bytes, lengths, scale of 0", 2, (50, 0, 7), 3, NONE, scale=0.0, store=IN_USE,
+        packed=True),
+    LatentRow("rows of 656 bytes, in many parts", 1, (67 * TILE,), 2, parts=67, scores=(0.0, 1.1),
+        packed=True),
+)  # fmt: skip
+
 
 def latent_problem(family: Family, answer: Latent, device: Device, where: torch.device) -> str:
     """The error in out and the log-sum-exp, or ""."""
@@ -97,6 +118,11 @@ def latent_problem(family: Family, answer: Latent, device: Device, where: torch.
 def coded_latent_problem(family: Family, answer: Latent, device: Device, where: torch.device) -> str:
     """Likewise, over caches of 8 bits."""
     return _problem(CODED_LATENT, family, answer, device, where)
+
+
+def packed_latent_problem(family: Family, answer: Latent, device: Device, where: torch.device) -> str:
+    """Likewise, over rows that hold their scales."""
+    return _problem(PACKED_LATENT, family, answer, device, where)
 
 
 def _problem(
@@ -126,9 +152,11 @@ def _stored(call: Call, row: LatentRow) -> Call:
     numbers = call.padded.k
     if row.codes:
         k, numbers, where = _coded(call, row)
+    elif row.packed:
+        k, numbers, where = _packed(call, row)
     else:
         k, where = STORES[row.store](call, numbers)
-    width = k.shape[-1] - REST
+    width = numbers.shape[-1] - REST
     inputs = Inputs(call.padded.q.contiguous(), k, k[..., :width], **where)
     padded = call.padded._replace(k=numbers, v=numbers[..., :width])
     return call._replace(inputs=inputs, padded=padded)
@@ -145,6 +173,19 @@ def _coded(call: Call, row: LatentRow) -> tuple[Tensor, Tensor, dict[str, Tensor
     if row.per_key:
         descale = STORES[row.store](call, of)[0][..., 0]
     return bits.view(dtype), codes.decode(encoded) * of, where | {"k_descale": descale}
+
+
+def _packed(call: Call, row: LatentRow) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """The cache in rows, and the numbers of their bytes."""
+    x = call.padded.k.float()
+    groups, rest = x[..., :VALUE_DIM].unflatten(-1, (GROUPS, -1)), x[..., VALUE_DIM:].to(NUMBERS)
+    rises = torch.exp2((torch.arange(x.shape[1]) // RISE % RISES).float())
+    scales = codes.own_descales(groups, CODE) * rises[:, None, None]
+    encoded = codes.encode(groups, scales[..., None], CODE)
+    numbers = (codes.decode(encoded) * scales[..., None]).flatten(-2)
+    parts = (encoded.flatten(-2), scales, rest.contiguous())
+    k, where = STORES[row.store](call, torch.cat([part.view(torch.uint8) for part in parts], -1))
+    return k, torch.cat((numbers, rest.float()), -1), where
 
 
 def _dense(_call: Call, k: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -97,7 +97,8 @@ def mla_decode(
             headdim) with a page of a multiple of 16 rows. Or rows of 656 bytes, torch.uint8, as in vLLM's
             fp8_ds_mla and FlashMLA: (…, 1, 656) or (…, 656). A row has 512 codes of torch.float8_e4m3fn,
             four scales in torch.float32, each for 128 codes, and 64 elements of torch.bfloat16. Then q is of
-            torch.bfloat16 with a headdim of 576. Rows are widened to torch.bfloat16 before each call.
+            torch.bfloat16 with a headdim of 576. MI200, MI300 and MI350 read such rows as they are. On other
+            GPUs they are widened to torch.bfloat16 before each call.
         cache_seqlens: Number of keys of each sequence: an int, or (batch,), torch.int32. By default all.
         block_table: (batch, max_blocks), torch.int32: the blocks of sequence b in the cache.
         head_dim_v: Number of elements of a key that are its value, at most headdim.
@@ -127,7 +128,7 @@ def mla_decode(
 def _attend(inputs: Inputs, options: Options) -> tuple[Tensor, Tensor]:
     if reason := latent.unserved(inputs):
         fall_back(reason, stacklevel=4)
-    if is_packed(inputs.k):
+    if is_packed(inputs.k) and (reason or not latent.reads_rows(inputs)):
         inputs = packed_rows.widened(inputs)
     if reason:
         return operators.forward(inputs, options, None, want_probabilities=False)[:2]

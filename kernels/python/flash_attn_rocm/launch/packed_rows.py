@@ -1,4 +1,4 @@
-"""The operator ``packed_rows``: a dense copy of rows of 656 bytes in bf16, for latent attention.
+"""The operator ``packed_rows``: a dense copy of rows of 656 bytes in bf16, where no kernel reads them.
 
 torch.compile takes it as one opaque call: kernel or PyTorch, both round each code times its scale once. The
 kernel takes the groups of codes for heads, of which each key has a descale.
@@ -40,10 +40,10 @@ def widened(inputs: Inputs) -> Inputs:
 
 def support_of(inputs: Inputs, options: Options) -> Support:
     """How checked arguments are served."""
+    if latent.unserved(inputs) or latent.reads_rows(inputs):
+        return latent.support_of(inputs, options)
     keys = torch.empty(_sizes(inputs), dtype=NUMBERS, device="meta")
     served = latent.support_of(_over(inputs, keys), options)
-    if not served:
-        return served
     size = keys.numel() * NUMBERS.itemsize
     if inputs.block_table is not None:  # the rotated elements are gathered first
         size += size // HEAD_DIM * (HEAD_DIM - VALUE_DIM)

@@ -20,7 +20,7 @@ from flash_attn_rocm.machine.requirements import LIBRARY
 
 PASSED, FAILED, RUNNING = "passed", "failed", "running"
 MASKED, MASKED_GRADIENTS, LATENT, CODED = "masked", "masked gradients", "latent", "coded"
-FP8, INT8 = "fp8", "int8"
+FP8, INT8, ROWS = "fp8", "int8", "rows"
 DIED = (
     "an earlier process did not finish their check: they hang or crash, or the process was ended from outside"
 )
@@ -31,7 +31,8 @@ class Family(NamedTuple):
 
     ``work`` is separate or fused (the path) for gradients, ``MASKED`` with an attn_mask, ``MASKED_GRADIENTS``
     for gradients with an attn_mask, ``LATENT`` for latent attention, ``CODED`` with a cache of 8 bits,
-    ``FP8`` with products of fp8, ``INT8`` with those of int8, and "" for all other kernels.
+    ``ROWS`` for latent attention over rows of 656 bytes, ``FP8`` with products of fp8, ``INT8`` with those of
+    int8, and "" for all other kernels.
     """
 
     arch: str
@@ -41,17 +42,17 @@ class Family(NamedTuple):
 
     def __str__(self) -> str:
         what = f"{self.dtype}, {f'head_dim {self.head_dim}' if self.head_dim else 'writing into caches'}"
-        if self.work == MASKED:
-            return f"{what} with an attn_mask"
-        if self.work == MASKED_GRADIENTS:
-            return f"gradients of {what} with an attn_mask"
-        if self.work == LATENT:
-            return f"latent attention of {what}"
-        if self.work == CODED:
-            return f"{what} with a cache of 8 bits"
-        if self.work in (FP8, INT8):
-            return f"{what} with products of {self.work}"
-        return f"{self.work} gradients of {what}" if self.work else what
+        words = {
+            "": what,
+            MASKED: f"{what} with an attn_mask",
+            MASKED_GRADIENTS: f"gradients of {what} with an attn_mask",
+            LATENT: f"latent attention of {what}",
+            CODED: f"{what} with a cache of 8 bits",
+            ROWS: f"latent attention of {what} over rows of 656 bytes",
+            FP8: f"{what} with products of {FP8}",
+            INT8: f"{what} with products of {INT8}",
+        }
+        return words.get(self.work, f"{self.work} gradients of {what}")
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from flash_attn_rocm.suite.caches import (
     coded_append_cases,
     coded_cases,
     coded_latent_cases,
+    packed_latent_cases,
     widen_cases,
 )
 from flash_attn_rocm.suite.forward_cases import Kernel
@@ -44,6 +45,7 @@ MODULES = {
     masked_cases.MASKED: masked_cases, MASKED_BACKWARD_OP: masked_backward_cases,
     latent_cases.LATENT: latent_cases, fp8_cases.FP8: fp8_cases, int8_cases.INT8: int8_cases,
     coded_cases.CODED: coded_cases, coded_latent_cases.CODED_LATENT: coded_latent_cases,
+    packed_latent_cases.PACKED_LATENT: packed_latent_cases,
 }  # fmt: skip
 
 

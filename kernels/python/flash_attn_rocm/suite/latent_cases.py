@@ -76,6 +76,8 @@ def draw(kernel, number):
 class Call(forward_cases.Call):
     """The tensors of a case, whose values are the first elements of its keys."""
 
+    scaled = False  # rows that hold their scales
+
     def __init__(self, case, device):
         super().__init__(case, device)
         self.v = self.k
@@ -94,7 +96,7 @@ class Call(forward_cases.Call):
         case = self.case
         sizes = (len(case.rows), case.rows[0], keys, case.heads[0], UNITS, case.splits)
         plan = torch.ops.flash_attn_rocm.plan_mla
-        _, splits, _ = plan(arch(), case.kernel.dtype, case.head_dim, *sizes, self.coded)
+        _, splits, _ = plan(arch(), case.kernel.dtype, case.head_dim, *sizes, self.coded, self.scaled)
         if splits == 1:
             return {}
         return {

@@ -4,6 +4,7 @@
 MASKED = "masked"
 CODED = "coded"
 CODED_LATENT = "coded_latent"
+PACKED_LATENT = "packed_latent"
 UNEVEN = "uneven"
 ATTENDING = {
     "matrix": "fwd",
@@ -18,6 +19,7 @@ ATTENDING = {
     "coded": "decode_8bit",
     "latent": "mla",
     "coded_latent": "mla_8bit",
+    "packed_latent": "mla_rows",
     "reference": "reference",
 }
 GRADIENTS = {
@@ -41,6 +43,7 @@ TILED = (
     "decode_8bit",
     "mla",
     "mla_8bit",
+    "mla_rows",
     "bwd_dkdv",
     "bwd_dq",
     "bwd_fused",
@@ -70,6 +73,7 @@ CANARY = {
     "decode_8bit": "CODES",
     "mla": "LATENT",
     "mla_8bit": "CODED_LATENT",
+    "mla_rows": "PACKED_LATENT",
     "reference": "ATTENTION",
     "append": "APPENDS",
     "append_8bit": "CODED_APPENDS",

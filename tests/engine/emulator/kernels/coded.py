@@ -91,6 +91,11 @@ class Call:
         self._cache()
         self._queries()
 
+    @property
+    def row_bytes(self):
+        """Of a head's row of k."""
+        return self.coded.head_dim
+
     def given(self, name, data):
         self.memory[name] = Memory.of(data, name, readonly=True)
 
@@ -201,7 +206,9 @@ class Call:
 
     def kernarg(self):
         coded, width = self.coded, self.coded.head_dim
-        q_row, k_row = self.nheads * width, self.nheads_k * width
+        q_row, k_head = self.nheads * width, self.row_bytes
+        k_row = self.nheads_k * k_head
+        place = self.rows * k_row
         lengths = {}
         if coded.store in {"used", "leftpad", "places", "paged"}:
             stored = [keys + self.left(b) for b, keys in enumerate(coded.keys)]
@@ -225,14 +232,14 @@ class Call:
                     "partial_out", "partial_lse")  # fmt: skip
         lengths |= {name: self.memory[name].address for name in optional if name in self.memory}
         longest = len(self.table[0]) * coded.page if coded.store == "paged" else coded.capacity
-        place, o_row = self.rows * k_row, self.nheads * coded.value_dim
+        o_row = self.nheads * coded.value_dim
         v = "k" if coded.latent else "v"
         fields = {
             **{name: self.memory[name].address for name in ("q", "k", "out", "lse")},
             "v": self.memory[v].address, **lengths,
             "q_batch": coded.queries * q_row, "q_row": q_row, "q_head": width,
-            "k_batch": place, "k_row": k_row, "k_head": width,
-            "v_batch": place, "v_row": k_row, "v_head": width,
+            "k_batch": place, "k_row": k_row, "k_head": k_head,
+            "v_batch": place, "v_row": k_row, "v_head": k_head,
             "o_batch": coded.queries * o_row, "o_row": o_row, "o_head": coded.value_dim,
             "lse_batch": self.nheads * coded.queries, "lse_head": coded.queries,
             "seqlen_q": coded.queries, "seqlen_k": max(coded.keys) if coded.store == "ragged" else longest,
@@ -244,6 +251,10 @@ class Call:
         }  # fmt: skip
         if coded.store == "paged":
             fields |= {"page": coded.page, "num_pages": self.places, "table_batch": len(self.table[0])}
+        return self.with_descales(layout("FwdParams").pack(fields))
+
+    def with_descales(self, packed):
+        coded, v = self.coded, "k" if self.coded.latent else "v"
         per_key = coded.descales == "key"
         row, width = (self.nheads_k, 1)
         steps = (self.rows * row, row, width) if per_key else (self.nheads_k, 0, 1)
@@ -251,12 +262,12 @@ class Call:
             name: Descales(self.memory[f"{given}_descale"], steps) if coded.descales != NOT_GIVEN else None
             for name, given in {"k": "k", "v": v}.items()
         }
-        return with_codes(layout("FwdParams").pack(fields), coded.code, of["k"], of["v"], per_key=per_key)
+        return with_codes(packed, coded.code, of["k"], of["v"], per_key=per_key)
 
 
-def run(machine, arch, coded, **options):
+def run(machine, arch, coded, make=Call, **options):
     """The finished call."""
-    call = Call(coded)
+    call = make(coded)
     tile = workgroup_of(arch_named(arch), coded.op, coded.dtype, coded.head_dim)
     blocks = -(-coded.queries * (call.nheads // call.nheads_k) // tile.rows) * coded.splits
     launch = Launch((blocks, call.nheads_k, call.batch), (tile.threads, 1, 1))

@@ -202,7 +202,10 @@ def test_what_finds_the_keys_that_a_mask_shows_reads_the_rows_of_a_wave():
 
 def test_latent_attention_has_a_head_for_each_row_of_a_workgroup():
     assert [*map(latent.has_latent, ("fa_mla_bf16_d576", "fa_decode_fp16_d64"))] == [True, False]
-    assert [*map(latent.has_coded_latent, ("fa_mla_8bit_bf16_d576", "fa_mla_bf16_d576"))] == [True, False]
+    assert [*map(latent.op_of, ("fa_mla_8bit_bf16_d576", "fa_mla_bf16_d576"))] == ["mla_8bit", "mla"]
+    rows = latent.decoding(kernel("fa_mla_rows_bf16_d576"))
+    assert rows.memory["kv_cache"].size == latent.bytes_of(rows) == 512 * 656
+    assert [len(each) for each in rows.arguments] == [layout("FwdParams").size]
     coded_one = latent.decoding(kernel("fa_mla_8bit_bf16_d576"))
     assert coded_one.memory["kv_cache"].size == latent.bytes_of(coded_one) == 512 * 576
     assert struct.unpack("<f", coded_one.memory["kv_descale"].read()) == (coded.DESCALE,)

@@ -9,7 +9,7 @@ from edge_calls import CALLED, ran, small
 from flash_attn_rocm.values import kinds, paths
 
 # At most 16 rows. The reference kernels have no tiles of rows, and are slow.
-LATENT = {kinds.ATTENDING[each] for each in (paths.LATENT, kinds.CODED_LATENT)}
+LATENT = {kinds.ATTENDING[each] for each in (paths.LATENT, kinds.CODED_LATENT, kinds.PACKED_LATENT)}
 FEW = {*LATENT, *(kinds.ATTENDING[each] for each in (paths.SPLIT, paths.REFERENCE, kinds.CODED))}
 # Rows, keys and window. With n = keys - rows, row r sees the keys from r + n - left up to r + n + right.
 # Modulo a tile, corners are alone at n - left = -1 and n + right = 1. They are hidden alone at n - left = 2

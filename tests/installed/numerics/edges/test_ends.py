@@ -8,9 +8,10 @@ from edge_calls import CALLED, DECODE, NEGATIVE, REFERENCE, ran, small
 from flash_attn_rocm.values import kinds, paths
 
 # Without sequences, or without tiles.
+LEFT_OUT = (kinds.MASKED, kinds.CODED, kinds.CODED_LATENT, kinds.PACKED_LATENT, paths.LATENT)
 OTHER = {
     REFERENCE, kinds.GRADIENTS[kinds.MASKED],
-    *(kinds.ATTENDING[each] for each in (kinds.MASKED, kinds.CODED, kinds.CODED_LATENT, paths.LATENT)),
+    *(kinds.ATTENDING[each] for each in LEFT_OUT),
 }  # fmt: skip
 PACKED = [kernel for kernel in CALLED if kernel.op not in OTHER]
 

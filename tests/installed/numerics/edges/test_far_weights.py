@@ -14,7 +14,7 @@ FAR = 32.0  # its square is the distance
 KEYS, FIRST = 90, 64
 # Scores of the last keys, and slopes, for the loop with features.
 LATER = {"equal": (1.0, ""), "higher": (0.75, ""), "higher, slopes": (0.75, "heads")}
-WITHOUT = (paths.LATENT, paths.FP8, paths.INT8, kinds.CODED, kinds.CODED_LATENT)
+WITHOUT = (paths.LATENT, paths.FP8, paths.INT8, kinds.CODED, kinds.CODED_LATENT, kinds.PACKED_LATENT)
 OTHER = {REFERENCE, *(kinds.ATTENDING[each] for each in WITHOUT)}
 KERNELS = [kernel for kernel in ATTENDING if kernel.op not in OTHER]
 SLOPED = {DECODE, kinds.ATTENDING[paths.TILED]}  # ops whose kernels all take slopes

@@ -14,7 +14,7 @@ from flash_attn_rocm.values.tolerances import HALF_ULP, lse_allowed
 
 LARGE = 30000.0
 KEYS = 200
-WITHOUT = (paths.LATENT, paths.FP8, paths.INT8, kinds.CODED, kinds.CODED_LATENT)
+WITHOUT = (paths.LATENT, paths.FP8, paths.INT8, kinds.CODED, kinds.CODED_LATENT, kinds.PACKED_LATENT)
 OTHER = {REFERENCE, *(kinds.ATTENDING[each] for each in WITHOUT)}
 KERNELS = [kernel for kernel in ATTENDING if kernel.op not in OTHER]
 ROUNDINGS = 3  # halves of a last place: an equal P is truncated, out is rounded

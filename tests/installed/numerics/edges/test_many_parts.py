@@ -11,7 +11,7 @@ from flash_attn_rocm.values import kinds, paths
 
 PARTS, TILE, ROWS = 4, 128, 4  # no kernel has larger tiles
 WIDE = kinds.ATTENDING[paths.WIDE]  # without pages
-LATENT = (kinds.ATTENDING[paths.LATENT], kinds.ATTENDING[kinds.CODED_LATENT])
+LATENT = [kinds.ATTENDING[each] for each in (paths.LATENT, kinds.CODED_LATENT, kinds.PACKED_LATENT)]
 DENSE, PAGED, SLOPES = "dense", "paged", "paged, slopes"
 OTHERS = {PAGED: {"store": "paged"}, SLOPES: {"store": "paged", "alibi": "heads"}}
 NAMES = {WIDE: (DENSE,), **dict.fromkeys(LATENT, (DENSE, PAGED))}

@@ -20,7 +20,8 @@ KINDS = 2  # rows with an even number below the tie, and rows with an odd one
 ROWS, KEYS = KINDS * len(STEPS), 128
 assert ROWS <= FEW
 OTHER = {
-    kinds.ATTENDING[each] for each in (paths.LATENT, paths.FP8, paths.INT8, kinds.CODED, kinds.CODED_LATENT)
+    kinds.ATTENDING[each]
+    for each in (paths.LATENT, paths.FP8, paths.INT8, kinds.CODED, kinds.CODED_LATENT, kinds.PACKED_LATENT)
 }
 KERNELS = [kernel for kernel in ATTENDING if kernel.dtype == "bf16" and kernel.op not in OTHER]
 PARTS = [(kernel, 2) for kernel in KERNELS if kernel.op == DECODE][:1]

@@ -14,7 +14,9 @@ ONLY = {
     "softcap": {"softcap": 1.0, "values": 8.0},  # scores are larger
     "ALiBi": {"alibi": "heads"},
 }
-OTHER = {kinds.ATTENDING[each] for each in (paths.LATENT, kinds.CODED, kinds.CODED_LATENT)}
+OTHER = {
+    kinds.ATTENDING[each] for each in (paths.LATENT, kinds.CODED, kinds.CODED_LATENT, kinds.PACKED_LATENT)
+}
 CALLS = [
     (kernel, feature)
     for kernel in ATTENDING

@@ -10,7 +10,7 @@ from flash_attn_rocm.launch import forward_pass
 from flash_attn_rocm.launch import latent as launched
 from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.serving.layouts import Device
-from here import ARCH, CODED_LATENT, LATENT, WIDE
+from here import ARCH, CODED_LATENT, LATENT, PACKED_LATENT, WIDE
 
 
 class Check(NamedTuple):
@@ -30,6 +30,10 @@ CHECKS = {
     "latent over 8 bits": Check(
         CODED_LATENT, remembered.CODED, latent.coded_latent_problem, launched.answer, "fa_mla_8bit",
         "8 bits, causal, descales of keys: out differs by",
+    ),
+    "latent over rows of 656 bytes": Check(
+        PACKED_LATENT, remembered.ROWS, latent.packed_latent_problem, launched.answer, "fa_mla_rows",
+        "rows of 656 bytes, causal: out differs by",
     ),
 }  # fmt: skip
 CASES = [

@@ -5,7 +5,7 @@ import torch
 from flash_attn_rocm import explain, mla_decode
 from flash_attn_rocm.reference import codes as reference
 from flash_attn_rocm.suite.rule import DTYPES, Rules, Sequence, judge
-from here import CODED_LATENT, LATENT
+from here import CODED_LATENT, LATENT, PACKED_LATENT
 
 SCALE = 192**-0.5
 SEQUENCES = 2
@@ -91,23 +91,26 @@ def test_codes(target, shown, dtype, head_dim, codes, per_key):
 
 @pytest.mark.parametrize(("dtype", "head_dim"), [each for each in LATENT if each[0] == "bf16"])
 def test_rows_of_656_bytes(target, shown, dtype, head_dim):
-    """In pages, widened to bf16. One sequence ends within a page, and rows behind it are NaN."""
+    """In pages, as they are or widened to bf16. One sequence ends within a page, and behind it are NaN."""
     q, keys = tensors(target, dtype, 2, 16, 2 * PAGE)
     latent = keys[..., :512].float().unflatten(-1, (4, 128))
     scales = latent.abs().amax(-1) / 448
     codes = reference.encode(latent, scales[..., None], torch.float8_e4m3fn)
     parts = (codes.flatten(-2), scales, keys[..., 512:].contiguous())
     rows = torch.cat([x.view(torch.uint8) for x in parts], -1)
-    rows[0, 97:] = 0x7F
+    rows[0, 97:] = 0xFF
     table = torch.tensor([[4, 1], [0, 2]], dtype=torch.int32, device=target.device)
     pages = torch.zeros(5, PAGE, 656, dtype=torch.uint8, device=target.device)
     pages[table.long()] = rows.view(SEQUENCES, 2, PAGE, 656)
     used = torch.tensor([97, 128], dtype=torch.int32, device=target.device)
     options = {"block_table": table, "num_splits": 1, "return_softmax_lse": True}
     (out, lse), kernels = target.attend(mla_decode, q, pages, used, **options)
-    kernel = f"fa_mla_{dtype}_d{head_dim}"
-    assert kernels is None or kernels == (f"fa_widen_{dtype}", kernel)
-    numbers = reference.dequantised(codes, scales[..., None], q.dtype).flatten(-2)
+    native = (dtype, head_dim) in PACKED_LATENT
+    kernel = f"fa_mla_{'rows_' if native else ''}{dtype}_d{head_dim}"
+    assert kernels is None or kernels == ((kernel,) if native else (f"fa_widen_{dtype}", kernel))
+    numbers = reference.dequantised(codes, scales[..., None], torch.float32 if native else q.dtype).flatten(
+        -2
+    )
     k = torch.cat((numbers, keys[..., 512:]), -1)
     given = [(b, k[b, :n]) for b, n in enumerate(used.tolist())]
     sequences = [Sequence(q[b], x, x[..., :512], out[b], lse[b]) for b, x in given]

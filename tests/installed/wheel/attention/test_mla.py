@@ -15,7 +15,7 @@ from flash_attn_rocm import (
     set_strict,
 )
 from flash_attn_rocm.arguments.normal_form import Inputs, Options
-from flash_attn_rocm.launch import latent
+from flash_attn_rocm.launch import latent, packed_rows
 from flash_attn_rocm.reference import operators
 from flash_attn_rocm.suite.reference_attention import largest
 from flash_attn_rocm.values import tolerances
@@ -219,6 +219,10 @@ def launched(monkeypatch, kernels_on):
         call = dict(zip(names, arguments, strict=True))
         calls.append(call)
         q, cache, used, table, _, out, lse = arguments[:7]
+        if cache.shape[-1] != q.shape[-1]:  # rows that hold their scales
+            rows = cache.view(torch.uint8)
+            inputs = Inputs(q, rows, rows[..., :512], seqused_k=used, block_table=table)
+            cache, table = packed_rows._by_pytorch(inputs), None
         inputs = Inputs(q, cache, cache[..., :512], seqused_k=used, block_table=table)
         options = Options(
             call["softmax_scale"], window_right=0 if call["causal"] else -1, max_seqlen_q=q.shape[1],

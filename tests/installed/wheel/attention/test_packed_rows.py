@@ -18,12 +18,13 @@ from flash_attn_rocm import (
     mla_decode,
     set_strict,
 )
-from flash_attn_rocm.launch import packed_rows
+from flash_attn_rocm.launch import latent, packed_rows
+from flash_attn_rocm.machine import remembered
 from test_mla import exact, holds, launched  # noqa: F401 - a fixture
 
 QUIET = pytest.mark.filterwarnings("ignore::flash_attn_rocm.FlashAttnFallbackWarning")
 LENGTHS, PAGE, CAPACITY = (41, 7), 16, 48
-NAN_BYTE = 0x7F  # a code of NaN; four of them are a scale of NaN, two an element of NaN
+NAN_BYTE = 0xFF  # a code of NaN; four of them are a scale of NaN, two an element of NaN
 STORES = ("dense", "pages")
 INT = {"dtype": torch.int32}
 HALF_STEP = 2.0**-9  # of bf16
@@ -114,7 +115,7 @@ def test_each_byte_is_read_as_documented():
     """One key, so that out is its first 512 numbers. Without codes of NaN, whose products are NaN."""
     scales, rotated = (0.5, 2.0, -3.0, 2.0**-130), torch.arange(64).bfloat16()
     codes = torch.arange(512) % 256
-    codes[codes % 128 == NAN_BYTE] = 0
+    codes[codes % 128 == 0x7F] = 0
     row = bytes(codes.tolist()) + struct.pack("<4f", *scales) + rotated.view(torch.uint8).numpy().tobytes()
     rows = torch.frombuffer(bytearray(row), dtype=torch.uint8).view(1, 1, 656)
     q = torch.zeros(1, 1, 1, 576).bfloat16()
@@ -227,6 +228,8 @@ def test_torch_compile(store):
     assert all(torch.equal(a, b) for a, b in zip(compiled(q), cache.attend(q), strict=True))
 
 
+NATIVE = archs_with("mla_rows", "bf16")
+WIDENING = [arch for arch in archs_with("mla", "bf16") if arch not in NATIVE]
 MLA = pytest.mark.needs_kernels("mla")
 WIDEN = pytest.mark.needs_kernels("widen")
 
@@ -250,7 +253,9 @@ def test_a_kernel_widens_groups_of_codes_as_heads(kernels_on, monkeypatch, store
 
 
 @MLA
-def test_a_kernel_is_given_a_dense_copy_in_bf16(launched, monkeypatch):  # noqa: F811
+@pytest.mark.parametrize("arch", WIDENING[:1])
+def test_a_kernel_is_given_a_dense_copy_in_bf16(kernels_on, launched, monkeypatch, arch):  # noqa: F811
+    kernels_on(arch)
     cache, q = Cache("pages"), query()
     monkeypatch.setattr(packed_rows, "_by_kernel", packed_rows._by_pytorch)
     cache.holds(cache.attend(q, num_splits=1), q)
@@ -293,24 +298,67 @@ def test_a_disabled_kernel_leaves_widening_to_pytorch(kernels_on, monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(cache.attend(q), wanted, strict=True))
 
 
+PAGES = {"kv_cache": torch.zeros(9, 16, 656, dtype=torch.uint8), "block_table": torch.zeros(2, 3, **INT)}
+
+
+def unaligned(count):
+    return torch.zeros(2, count, 657, dtype=torch.uint8)[..., 1:]
+
+
 @MLA
-@pytest.mark.parametrize("arch", archs_with("mla", "bf16"))
-def test_explain(kernels_on, arch):
+@pytest.mark.parametrize("arch", WIDENING)
+def test_explain_says_that_rows_are_widened(kernels_on, arch):
     kernels_on(arch)
     q, rows = query(), torch.zeros(2, 40, 656, dtype=torch.uint8)
     copy = 2 * 40 * 576 * 2
-    for given, size in (
-        (rows, copy),
-        (torch.zeros(2, 40, 657, dtype=torch.uint8)[..., 1:], copy + 2 * 40 * 656),
-    ):
+    for given, size in ((rows, copy), (unaligned(40), copy + 2 * 40 * 656)):
         found = explain(mla_decode, q, given)
         assert (bool(found), found.path) == (True, "latent")
         assert found.reason.startswith(
             f"rows of 656 bytes widened to bfloat16 first, {size} bytes; all heads"
         )
         assert found.row.startswith("fa_mla_bf16_d576: row ")
-    pages = {"kv_cache": torch.zeros(9, 16, 656, dtype=torch.uint8), "block_table": torch.zeros(2, 3, **INT)}
-    assert f"first, {2 * 48 * (576 + 64) * 2} bytes; " in explain(mla_decode, q, **pages).reason
+    assert f"first, {2 * 48 * (576 + 64) * 2} bytes; " in explain(mla_decode, q, **PAGES).reason
+
+
+@MLA
+@pytest.mark.parametrize("arch", NATIVE)
+def test_explain_says_that_a_kernel_reads_rows(kernels_on, arch):
+    kernels_on(arch)
+    q, rows = query(), torch.zeros(2, 40, 656, dtype=torch.uint8)
+    for given in ({"kv_cache": rows}, PAGES):
+        found = explain(mla_decode, q, **given)
+        assert (bool(found), found.path) == (True, "latent")
+        assert found.reason.startswith("over rows of 656 bytes; all heads packed; ")
+        assert found.row.startswith("fa_mla_rows_bf16_d576: row ")
+    words = f"kv_cache copied to aligned rows first, {2 * 40 * 656} bytes; over rows of 656 bytes; "
+    assert explain(mla_decode, q, unaligned(40)).reason.startswith(words)
+
+
+@MLA
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("arch", NATIVE)
+def test_a_kernel_is_given_the_rows(kernels_on, launched, monkeypatch, arch, store):  # noqa: F811
+    monkeypatch.setattr(packed_rows, "widened", None)
+    kernels_on(arch)
+    cache, q = Cache(store), query()
+    cache.attend(q, num_splits=1)
+    (call,) = launched
+    assert call["kv_cache"].shape == cache.given.shape
+    assert call["kv_cache"].dtype == torch.float8_e4m3fn
+    assert call["kv_cache"].data_ptr() == cache.given.data_ptr()
+    assert (call["block_table"] is None, call["kv_descale"]) == (store == "dense", None)
+
+
+@MLA
+@pytest.mark.parametrize("broken", [remembered.LATENT, remembered.CODED, remembered.ROWS])
+@pytest.mark.parametrize("arch", NATIVE)
+def test_rows_fail_with_their_own_kernel_only(kernels_on, monkeypatch, arch, broken):
+    kernels_on(arch)
+    family = remembered.Family(arch, "bf16", 576, broken)
+    monkeypatch.setitem(latent.FAILURES, family, "wrong in its check")
+    rows = torch.zeros(2, 40, 656, dtype=torch.uint8)
+    assert explain(mla_decode, query(), rows).ok == (broken != remembered.ROWS)
 
 
 def test_explain_without_kernels(kernels_on):
