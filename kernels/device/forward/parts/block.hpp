@@ -169,7 +169,8 @@ struct Block {
   static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
   static constexpr int kTilesLds = Keys::Tile::kBytes + Values::Tile::kBytes;
   static constexpr bool kInTurn = kConfig.schedule == Schedule::slots_in_turn;
-  static constexpr int kKeysAtOnce = kInTurn || kSlots ? 3 : kTwoTiles || kDirect ? 2 : 1;
+  static constexpr bool kEager = kConfig.schedule == Schedule::eager;
+  static constexpr int kKeysAtOnce = kInTurn || kSlots ? 3 : kTwoTiles || kDirect || kEager ? 2 : 1;
   static constexpr int kValuesAtOnce = kSlots ? 2 : kKeysAtOnce;
   static constexpr int kLdsBytes = kKeysAtOnce * Keys::Tile::kBytes + kValuesAtOnce * Values::Tile::kBytes +
                                    Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds +
