@@ -130,10 +130,13 @@ struct EagerCodes : EagerSoftmax<Unit, kSteps, false, kSteps, false> {
       weights[f / Unit::kRun].column[0][f % Unit::kRun / 4] = four;
       all |= four;
     }
-    const bool again = any_lane<Unit::kWave>((all & Unit::kSigns) != 0) && tries != 0;
-    sum[0] += again ? 0 : own;
-    tries = uniform(again ? 0 : able);
-    return !again;
+    if (any_lane<Unit::kWave>((all & Unit::kSigns) != 0) && tries != 0) {
+      tries = 0;
+      return false;
+    }
+    sum[0] += own;
+    tries = able;
+    return true;
   }
 };
 

@@ -17,28 +17,41 @@ FA_DEVICE void eager(const B& block, const typename B::Tiles& tiles, const Sourc
   static_assert(B::kPadded && B::kConfig.prefetch != 0, "tiles.toml: eager needs padded_tiles and prefetch");
   const PaddedOperands<B, typename B::Keys::Tile> keys(block.k_tile, block.lane);
   const PaddedOperands<B, typename B::Values::Tile> values(block.v_tile, block.lane);
-  // Waves that move K do not move V, if each are half of them.
-  const int of_values = B::Values::kPieces * 2 <= B::kTile.threads ? block.thread ^ B::kTile.threads / 2 : block.thread;
-  typename B::Keys next_k;
-  typename B::Values next_v;
-  const auto load_both = [&](int first) {
-    next_k.load(typename B::template TileView<typename B::Keys>(k.rows, first), block.thread);
-    next_v.load(typename B::template TileView<typename B::Values>(v.rows, first), of_values);
+  // Half of the waves move K, the others V.
+  using Keys = typename B::Keys;
+  using Values = typename B::Values;
+  static_assert(sizeof(Keys) == sizeof(u32x4) && sizeof(Values) == sizeof(u32x4), "they share registers");
+  const bool of_keys = uniform(block.wave) < B::kConfig.waves / 2;
+  const int mover = block.thread % B::kMovers;
+  u32x4 next;
+  const auto load_next = [&](int first) {
+    if (of_keys) {
+      Keys stage;
+      stage.load(typename B::template TileView<Keys>(k.rows, first), mover);
+      next = stage.unit[0];
+    } else {
+      Values stage;
+      stage.load(typename B::template TileView<Values>(v.rows, first), mover);
+      next = stage.key[0];
+    }
   };
-  const auto store_both = [&](int at) {
-    next_k.store(block.k_tile + at, convert, block.thread);
-    next_v.store(block.v_tile + at, convert, of_values);
+  // And loads the tile after it.
+  const auto store_next = [&](int at, int following) {
+    if (of_keys) {
+      Keys{{next}}.store(block.k_tile + at, convert, mover);
+    } else {
+      Values{{next}}.store(block.v_tile + at, convert, mover);
+    }
+    load_next(following);
   };
-  load_both(tiles.begin);
+  load_next(tiles.begin);
   int at = 0;
-  store_both(at);
-  load_both(tiles.begin + B::kKeys);
+  store_next(at, tiles.begin + B::kKeys);
   for (int first = tiles.begin; first < tiles.end; first += B::kKeys) {
     workgroup_barrier();  // the tile is there, and all waves are done with the previous one
     const int own = at;
     at = B::kTilesLds - at;
-    store_both(at);
-    load_both(first + 2 * B::kKeys);
+    store_next(at, first + 2 * B::kKeys);
     if (!tiles.seen(first)) continue;
     const auto read_key = [&](int n) { return keys.read(own, n / kSteps, n % kSteps); };
     const auto read_value = [&](int n) { return values.read(own, n / B::kOutSteps, n % B::kOutSteps); };
