@@ -37,10 +37,12 @@ FA_DEVICE void eager(const B& block, const typename B::Tiles& tiles, const Sourc
   };
   // And loads the tile after it.
   const auto store_next = [&](int at, int following) {
+    const u32x4 words = here(convert(next));
+    Unchanged as_they_are;
     if (of_keys) {
-      Keys{{next}}.store(block.k_tile + at, convert, mover);
+      Keys{{words}}.store(block.k_tile + at, as_they_are, mover);
     } else {
-      Values{{next}}.store(block.v_tile + at, convert, mover);
+      Values{{words}}.store(block.v_tile + at, as_they_are, mover);
     }
     load_next(following);
   };
@@ -60,23 +62,22 @@ FA_DEVICE void eager(const B& block, const typename B::Tiles& tiles, const Sourc
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) s[step] = {};
       const typename B::Operands first_keys(read_key);
-      prioritise<B, 2>();
+      prioritise<B, 3>();
       first_keys.template run<B::Q::kSteps * kSteps>(read_key, [&](int n, const typename Unit::A& a) {
         Unit::multiply(s[n % kSteps], a, query.operand(n / kSteps));
       });
-      prioritise<B, 0>();
+      prioritise<B, 1>();
       const typename B::Operands first_values(read_value);  // before the exponentials
       __builtin_amdgcn_sched_barrier(0);
       typename Unit::B weights[B::P::kSteps];
-      if (!softmax.template find_weights<B::kOutSteps>(s, o, weights, block.lane, tiles.hidden(first),
+      if (!softmax.template find_weights<B::kOutSteps>(s, o, weights, block.lane, tiles.hidden(here_uniform(first)),
                                                        [&] { mask(s, first); })) {
         continue;
       }
-      prioritise<B, 1>();
+      prioritise<B, 2>();  // also of the code between tiles
       first_values.template run<B::P::kSteps * B::kOutSteps>(read_value, [&](int n, const typename Unit::A& a) {
         Unit::multiply(o[n % B::kOutSteps], a, weights[n / B::kOutSteps]);
       });
-      prioritise<B, 2>();
       again = false;
     }
   }
