@@ -18,9 +18,9 @@ struct ShortFp8Unit : Fp8Layout<MatrixUnit::mfma> {
   static constexpr int kParts = 2;
   static constexpr float kOutUnit = 1.0f / 16;  // of P as below
 
-  // A row's largest P is 0.5 to 1.87, and 2^7 times that in e4m3fnuz, whose numbers end at 240: so P in fp16
-  // has its exponent and the upper bits of its mantissa in the bits of the code, also where both are
-  // subnormal.
+  // A row's largest P is 0.125 to 1.87, and 2^7 times that in e4m3fnuz, whose numbers end at 240: so P in
+  // fp16 has its exponent and the upper bits of its mantissa in the bits of the code, also where both are
+  // subnormal. The least code is 2^-14 of the least such P, as in WideFp8Unit.
   static constexpr float kGain = 0.125f;
   static constexpr int kRaise = 0;
   static constexpr float kSlack = 3.9f;
@@ -43,7 +43,7 @@ struct ShortFp8Unit : Fp8Layout<MatrixUnit::mfma> {
     return __builtin_amdgcn_perm((second + kHalf) << 1, (first + kHalf) << 1, kUpper);
   }
 
-  // Likewise at once. A code beyond 240 has a sign.
+  // Likewise at once. The code of a P from 248 / 2^7 on, or of NaN, has a sign.
   static constexpr uint32_t kSigns = 0x80808080;
   FA_DEVICE static uint32_t pack_four(float first, float second, float third, float fourth) {
     return join_p(pack_p(first, second), pack_p(third, fourth));

@@ -59,10 +59,12 @@ struct EagerSoftmax : Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums> {
     able = Base::is_far() || any_lane<Unit::kWave>(top[0] == Base::kNone) ? 0 : 1;
   }
 
-  FA_DEVICE static float& nth(C* s, int f) { return reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows]; }
+  FA_DEVICE static float& nth(C* s, int f) {
+    return reinterpret_cast<float*>(&s[f / Unit::kRows])[f % Unit::kRows];
+  }
 
   // Scaling and additions run during matrix instructions of other waves, exponentials do not: once begun,
-  // these go before all else.
+  // these go before all else. Of codes, exponents are scores times `scale`, plus `shift`.
   FA_DEVICE static void replace_by_exponentials(C* s, float scale, float shift) {
 #pragma unroll
     for (int f = 0; f < Base::kElements; ++f) nth(s, f) = here(__builtin_fmaf(nth(s, f), scale, shift));
@@ -104,7 +106,7 @@ struct EagerSoftmax : Softmax<Unit, kSteps, kFarBelow, kPlainSteps, kTwoSums> {
   }
 };
 
-// Likewise of codes, whose sign bit shows that one is too large (Unit::pack_four).
+// Likewise, where the codes of probabilities show one that is too large (Unit::kSigns).
 template <class Unit, int kSteps>
 struct EagerCodes : EagerSoftmax<Unit, kSteps, false, kSteps, false> {
   using Base = EagerSoftmax<Unit, kSteps, false, kSteps, false>;
@@ -114,7 +116,7 @@ struct EagerCodes : EagerSoftmax<Unit, kSteps, false, kSteps, false> {
 
   using Base::Base;
 
-  // As EagerSoftmax::update, with probabilities as operands of the next product.
+  // As EagerSoftmax::update. Probabilities become operands of the next product.
   template <int kOut, class Mask>
   FA_DEVICE bool find_weights(C* s, C* o, typename Unit::B* weights, int lane, int hidden, const Mask& mask) {
     if (hidden < 0) mask();

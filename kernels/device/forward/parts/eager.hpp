@@ -1,4 +1,5 @@
-// The plain loop of direct.hpp with K and V through registers into LDS (Schedule::eager).
+// The plain loop of direct.hpp for products of fp8, with K and V through registers into LDS
+// (Schedule::eager).
 #pragma once
 
 #include "device/forward/parts/in_turn.hpp"
@@ -12,14 +13,13 @@ FA_DEVICE void eager(const B& block, const typename B::Tiles& tiles, const Sourc
                      const typename B::Q& query, typename B::Out& o, typename B::Softmax& softmax,
                      typename B::Convert& convert, const Mask& mask) {
   using Unit = typename B::Unit;
-  using Scores = typename B::Scores;
-  constexpr int kSteps = B::kScoreSteps;
-  static_assert(B::kPadded && B::kConfig.prefetch != 0, "tiles.toml: eager needs padded_tiles and prefetch");
-  const PaddedOperands<B, typename B::Keys::Tile> keys(block.k_tile, block.lane);
-  const PaddedOperands<B, typename B::Values::Tile> values(block.v_tile, block.lane);
-  // Half of the waves move K, the others V.
   using Keys = typename B::Keys;
   using Values = typename B::Values;
+  constexpr int kSteps = B::kScoreSteps;
+  static_assert(B::kPadded && B::kConfig.prefetch != 0, "tiles.toml: eager needs padded_tiles and prefetch");
+  const PaddedOperands<B, typename Keys::Tile> keys(block.k_tile, block.lane);
+  const PaddedOperands<B, typename Values::Tile> values(block.v_tile, block.lane);
+  // Half of the waves move K, the others V.
   static_assert(sizeof(Keys) == sizeof(u32x4) && sizeof(Values) == sizeof(u32x4), "they share registers");
   const bool of_keys = uniform(block.wave) < B::kConfig.waves / 2;
   const int mover = block.thread % B::kMovers;
@@ -35,7 +35,7 @@ FA_DEVICE void eager(const B& block, const typename B::Tiles& tiles, const Sourc
       next = stage.key[0];
     }
   };
-  // And loads the tile after it.
+  // And loads the one after it.
   const auto store_next = [&](int at, int following) {
     const u32x4 words = here(convert(next));
     Unchanged as_they_are;
@@ -58,7 +58,7 @@ FA_DEVICE void eager(const B& block, const typename B::Tiles& tiles, const Sourc
     const auto read_key = [&](int n) { return keys.read(own, n / kSteps, n % kSteps); };
     const auto read_value = [&](int n) { return values.read(own, n / B::kOutSteps, n % B::kOutSteps); };
     for (bool again = true; again;) {
-      Scores s;
+      typename B::Scores s;
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) s[step] = {};
       const typename B::Operands first_keys(read_key);
@@ -70,14 +70,14 @@ FA_DEVICE void eager(const B& block, const typename B::Tiles& tiles, const Sourc
       const typename B::Operands first_values(read_value);  // before the exponentials
       __builtin_amdgcn_sched_barrier(0);
       typename Unit::B weights[B::P::kSteps];
-      if (!softmax.template find_weights<B::kOutSteps>(s, o, weights, block.lane, tiles.hidden(here_uniform(first)),
-                                                       [&] { mask(s, first); })) {
-        continue;
-      }
+      const int hidden = tiles.hidden(here_uniform(first));
+      const auto hide = [&] { mask(s, first); };
+      if (!softmax.template find_weights<B::kOutSteps>(s, o, weights, block.lane, hidden, hide)) continue;
       prioritise<B, 2>();  // also of the code between tiles
-      first_values.template run<B::P::kSteps * B::kOutSteps>(read_value, [&](int n, const typename Unit::A& a) {
-        Unit::multiply(o[n % B::kOutSteps], a, weights[n / B::kOutSteps]);
-      });
+      first_values.template run<B::P::kSteps * B::kOutSteps>(
+          read_value, [&](int n, const typename Unit::A& a) {
+            Unit::multiply(o[n % B::kOutSteps], a, weights[n / B::kOutSteps]);
+          });
       again = false;
     }
   }
