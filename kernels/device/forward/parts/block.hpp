@@ -57,8 +57,7 @@ struct Block {
   static constexpr bool kCoded = kOp == Op::decode_8bit;
   static constexpr bool kWholeCodes = kTraits.flushes_denormals || !kTraits.matrix_instructions();
   static constexpr int kElementBytes = kCoded ? 1 : 2;  // of K and V in memory
-  // Q, K and V are codes of 8 bits, in memory and in products. Rows of Q and K are those of half as many
-  // 16-bit elements.
+  // Q, K and V are codes of 8 bits in products, too. Rows of Q and K have half as many elements of 16 bits.
   static constexpr bool kFp8 = kOp == Op::fwd_fp8 || kOp == Op::fwd_int8;
   // Q and K are int8, with scales of their own (forward/int8_scores.hpp). Without products of fp8, V has
   // elements of 16 bits.
