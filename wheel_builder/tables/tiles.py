@@ -95,7 +95,7 @@ CHOICES = {
     "dtype": DTYPES,
     "schedule": (
         *("two_stages", "one_stage", "pipelined", "two_tiles", "two_tiles_in_turn"),
-        *("direct", "direct_slots", "slots_in_turn", "own_keys"),
+        *("direct", "direct_slots", "eager", "slots_in_turn", "own_keys"),
     ),
     "switches": SWITCHES,
 }

@@ -31,6 +31,7 @@ enum class Schedule {
   two_tiles_in_turn,  // as two_tiles; K and V share registers
   direct,             // as two_tiles; loads write straight into LDS
   direct_slots,       // as direct; a tile's exponentials run between the products of the next one's scores
+  eager,              // likewise through registers: codes of 8 bits that CDNA 3 multiplies
   slots_in_turn,      // likewise through registers; two groups of waves take turns at the matrix unit
   own_keys,           // not at all: each wave loads its own keys (forward/own_keys.hpp, own_elements.hpp)
 };

@@ -17,6 +17,7 @@
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/direct.hpp"
 #include "device/forward/parts/direct_slots.hpp"
+#include "device/forward/parts/eager.hpp"
 #include "device/forward/parts/epilogue.hpp"
 #include "device/forward/parts/features.hpp"
 #include "device/forward/parts/in_turn.hpp"
@@ -203,6 +204,8 @@ FA_DEVICE bool attend(const B& block, int block_row) {
       one_stage(block, tiles, k, v, o, convert, scores);
     } else if constexpr (B::kInTurn) {
       slots_in_turn(block, tiles, k, v, query, o, softmax, convert, mask);
+    } else if constexpr (B::kEager) {
+      eager(block, tiles, k, v, query, o, softmax, convert, mask);
     } else if constexpr (B::kConfig.schedule == Schedule::pipelined) {
       pipelined(block, tiles, k, v, o, convert, before, products, weights);
     } else if constexpr (B::kConfig.schedule == Schedule::two_tiles_in_turn) {

@@ -16,14 +16,14 @@ struct ShortFp8Unit : Fp8Layout<MatrixUnit::mfma> {
   static constexpr bool kFewInstructions = true, kMultipliesFp32 = true;
   static constexpr bool kPackedFp32 = Wide::kPackedFp32;
   static constexpr int kParts = 2;
-  static constexpr float kOutUnit = 1.0f / 64;  // of P as below
+  static constexpr float kOutUnit = 1.0f / 16;  // of P as below
 
-  // A row's largest P is 0.5 to 1.87, and 2^7 times that in e4m3fnuz, whose numbers end at 240: so P in fp16
-  // has its exponent and the upper bits of its mantissa in the bits of the code, also where both are
-  // subnormal.
-  static constexpr float kGain = 0.5f;
+  // A row's largest P is 0.125 to 1.87, and 2^7 times that in e4m3fnuz, whose numbers end at 240: so P in
+  // fp16 has its exponent and the upper bits of its mantissa in the bits of the code, also where both are
+  // subnormal. The least code is 2^-14 of the least such P, as in WideFp8Unit.
+  static constexpr float kGain = 0.125f;
   static constexpr int kRaise = 0;
-  static constexpr float kSlack = 1.9f;
+  static constexpr float kSlack = 3.9f;
 
   FA_DEVICE static void multiply(C& c, A a, const B& b) { multiply_halves(c, a, b, eight); }
   FA_DEVICE static void multiply_half(C& c, A a, const B& b, int half) {
@@ -41,6 +41,12 @@ struct ShortFp8Unit : Fp8Layout<MatrixUnit::mfma> {
   FA_DEVICE static uint32_t join_p(uint32_t first, uint32_t second) {
     constexpr uint32_t kHalf = 0x00400040, kUpper = 0x07050301;
     return __builtin_amdgcn_perm((second + kHalf) << 1, (first + kHalf) << 1, kUpper);
+  }
+
+  // Likewise at once. The code of a P from 248 / 2^7 on, or of NaN, has a sign.
+  static constexpr uint32_t kSigns = 0x80808080;
+  FA_DEVICE static uint32_t pack_four(float first, float second, float third, float fourth) {
+    return join_p(pack_p(first, second), pack_p(third, fourth));
   }
 
   FA_DEVICE static void multiply_first(C& c, A a, const B& b) { multiply(c, a, b); }

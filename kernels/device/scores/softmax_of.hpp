@@ -20,7 +20,8 @@ struct SoftmaxOf {
   using Of16Bits = Choice<kIsEager, EagerSoftmax<Unit, kSteps, kMasked, kPlainSteps, kConfig.two_sums>,
                           Softmax<Unit, kSteps, kMasked, kPlainSteps, kConfig.two_sums>>;
   using OfCounts = Choice<kIsEager, EagerCounts<Unit, kSteps>, CountSoftmax<Unit, kSteps>>;
-  using Type = Choice<kCounts, OfCounts, Of16Bits>;
+  using OfCodes = Choice<kConfig.schedule == Schedule::eager, EagerCodes<Unit, kSteps>, Of16Bits>;
+  using Type = Choice<kCounts, OfCounts, OfCodes>;
 };
 template <class Unit, int kSteps, bool kStartsShifted, const FwdConfig& kConfig, bool kMasked, bool kCounts>
 struct SoftmaxOf<Unit, kSteps, kStartsShifted, kConfig, kMasked, true, kCounts> {

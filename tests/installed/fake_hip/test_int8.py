@@ -318,7 +318,7 @@ def test_errors_are_those_of_the_page(scenario, arch, dtype, values, in_8_bits, 
 @pytest.mark.parametrize("arch", ALL)
 def test_the_rule_of_lengths(scenario, arch):
     shown = scenario(begin(least=0) + RULE, arch=arch)
-    least = {ARCH: 2048, EAGER: 16384, FNUZ: 8192, KEEPS: 1024}[arch]
+    least = {ARCH: 2048, EAGER: 16384, FNUZ: 4096, KEEPS: 1024}[arch]
     assert (shown["least"], shown["on the CPU"]) == (least, 0)
     assert shown["pays"][:6] == [True, False, False, True, True, False]
     assert shown["pays"][6:] == [False, False, False, True, False, False]

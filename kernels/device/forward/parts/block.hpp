@@ -57,8 +57,7 @@ struct Block {
   static constexpr bool kCoded = kOp == Op::decode_8bit;
   static constexpr bool kWholeCodes = kTraits.flushes_denormals || !kTraits.matrix_instructions();
   static constexpr int kElementBytes = kCoded ? 1 : 2;  // of K and V in memory
-  // Q, K and V are codes of 8 bits, in memory and in products. Rows of Q and K are those of half as many
-  // 16-bit elements.
+  // Q, K and V are codes of 8 bits in products, too. Rows of Q and K have half as many elements of 16 bits.
   static constexpr bool kFp8 = kOp == Op::fwd_fp8 || kOp == Op::fwd_int8;
   // Q and K are int8, with scales of their own (forward/int8_scores.hpp). Without products of fp8, V has
   // elements of 16 bits.
@@ -96,6 +95,8 @@ struct Block {
   static constexpr bool kEarlyQuery = kEarlyLoads && kTraits.matrix_instructions();  // Q's loads before V's
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
+  static constexpr bool kEager = kConfig.schedule == Schedule::eager;
+  static constexpr int kMovers = kTile.threads / (kEager ? 2 : 1);  // of K, and of V
   static constexpr bool kTwoTiles =
       kConfig.schedule == Schedule::two_tiles || kConfig.schedule == Schedule::two_tiles_in_turn;
   static_assert(!(kTwoTiles || kDirect) || kTraits.transposed_reads,
@@ -111,12 +112,12 @@ struct Block {
   using CodedOf = Choice<kCoded, CodedStage<Stage, kIsValue, kWholeCodes, Descales>, Stage>;
   using Keys = CodedOf<false, OwnKeysOf<Unit, kKeys, kHeadDim, kCoded>,
                        StageOf<kHeadDim, true,
-                               KeyStage<Unit, kKeys, kRowBytes / 2, kTile.threads, kPadded,
+                               KeyStage<Unit, kKeys, kRowBytes / 2, kMovers, kPadded,
                                         LdsTile<kKeys, kRowBytes, Unit::kM, kPadded>, kElementBytes>>>;
   using ValueTile = Choice<kWide && Unit::kM == 16, PlacedTile<ShortFragments<kHeadDim, kKeys * 2>>,
                            LdsTile<kValueDim, kKeys * 2, Unit::kM, kPadded>>;
   using StagedValues =
-      Choice<kFp8Values, ByteValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes>,
+      Choice<kFp8Values, ByteValueStage<Unit, kKeys, kValueDim, kMovers, kPadded, kConfig.value_lanes>,
              ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
                         kConfig.half_stores, ValueTile, kElementBytes>>;
   using Values =
@@ -169,7 +170,7 @@ struct Block {
   static constexpr int kWaveLds = kWaveQueryLds + P::kLdsBytes;
   static constexpr int kTilesLds = Keys::Tile::kBytes + Values::Tile::kBytes;
   static constexpr bool kInTurn = kConfig.schedule == Schedule::slots_in_turn;
-  static constexpr int kKeysAtOnce = kInTurn || kSlots ? 3 : kTwoTiles || kDirect ? 2 : 1;
+  static constexpr int kKeysAtOnce = kInTurn || kSlots ? 3 : kTwoTiles || kDirect || kEager ? 2 : 1;
   static constexpr int kValuesAtOnce = kSlots ? 2 : kKeysAtOnce;
   static constexpr int kLdsBytes = kKeysAtOnce * Keys::Tile::kBytes + kValuesAtOnce * Values::Tile::kBytes +
                                    Q::kLdsBytes - kWaveQueryLds + kConfig.waves * kWaveLds +

@@ -152,7 +152,7 @@ FA_DEVICE void slots_in_turn(const B& block, const typename B::Tiles& tiles, con
     softmax.template find_exponents_of<0, kElements>(s, t);
   };
   // By sign. Without code for waves that see later tiles only: they hide the first ones.
-  int seen = B::kCounts ? -1 : tiles.seen_sign(tiles.begin);
+  int seen = B::kFp8 ? -1 : tiles.seen_sign(tiles.begin);
   int k_at = 0, k_next = kKeyBytes, k_last = 2 * kKeyBytes;
   int v_at = 0, v_next = kValueBytes, v_last = 2 * kValueBytes;
   const bool late = uniform(block.wave) >= B::kConfig.waves / 2;  // waves n and n + 4 are on one SIMD

@@ -49,9 +49,9 @@ FLUSHING = ["gfx90a"]
 # The archs whose instructions read 8-bit floats in OCP's formats only: e4m3fn and e5m2.
 OCP = ["gfx950", "gfx1201"]
 # The least that kernels with products of fp8 make a row's largest probability.
-FP8_TOPS = {"gfx942": 64, "gfx950": 32, "gfx1201": 56}
+FP8_TOPS = {"gfx942": 16, "gfx950": 32, "gfx1201": 56}
 # Visible pairs of a query and a key, for each row of q and k, from which on products of int8 pay.
-INT8_PAIRS = {"gfx942": 8192, "gfx950": 16384, "gfx1030": 1024, "gfx1201": 2048}
+INT8_PAIRS = {"gfx942": 4096, "gfx950": 16384, "gfx1030": 1024, "gfx1201": 2048}
 # The GPUs that AMD's builds of PyTorch have a package for.
 AMD_TORCH = (
     "gfx908",
