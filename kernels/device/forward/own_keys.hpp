@@ -34,6 +34,7 @@ FA_DEVICE void own_keys(const B& block, const typename B::Tiles& tiles, const Fr
     softmax.begin(s);
     [[maybe_unused]] typename B::Keys::Operands keys;
     if constexpr (kOnVector) {
+      codes.lift(own_k.codes);
       own_k.multiply(codes, s, query);
     } else {
       codes.unpacking([&](const auto& unpack) {
@@ -49,6 +50,7 @@ FA_DEVICE void own_keys(const B& block, const typename B::Tiles& tiles, const Fr
     weights(s, first);
     const typename B::P p(place, s);
     if constexpr (kOnVector) {
+      codes.lift(own_v.key);
       own_v.multiply(codes, o, p);
       own_v.descales.forget();
       load(block, own_v, v, first + kApart);
@@ -103,7 +105,8 @@ FA_DEVICE void own_keys_early(const B& block, const typename B::Tiles& tiles, co
   const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
   if constexpr (B::Q::kLdsBytes != 0) workgroup_barrier();
   for (int first = tiles.begin + block.wave * B::kKeys; first < tiles.end; first += kApart) {
-    const auto moved = own.k.moved();
+    auto moved = own.k.moved();
+    codes.lift(moved.codes);
     if (codes.per_key(false)) codes.of_keys = own.k.descales.now();
     own.k.descales.forget();
     load(block, own.k, k, first + kApart);
@@ -120,7 +123,8 @@ FA_DEVICE void own_keys_early(const B& block, const typename B::Tiles& tiles, co
     if (codes.per_key(true)) codes.of_values = own.v.descales.now();
     weights(s, first);
     const typename B::P p(place, s);
-    const typename B::Values::Turned turned = own.v.turned();
+    typename B::Values::Turned turned = own.v.turned();
+    codes.lift(turned.of);
     own.v.descales.forget();
     load(block, own.v, v, first + kApart);
     __builtin_amdgcn_sched_barrier(0);
