@@ -75,7 +75,7 @@ struct Nothing {};
 // Loads the words of Q beside codes, with kEarlyQuery.
 template <class B>
 FA_DEVICE void begin_query(const B& block, int wave_row, typename B::Q& query) {
-  query.held.template begin<typename CodedQueryOf<B>::Type>(packed_queries(block, wave_row), block.lane);
+  query.template begin<typename CodedQueryOf<B>::Type>(packed_queries(block, wave_row), block.lane);
 }
 
 // Codes of a wave's next tile of K and V.

@@ -191,8 +191,8 @@ struct Codes {
         uniform((is == CodeFormat::int8 ? kIntegers : 0) | (is == CodeFormat::e5m2 ? kWide : 0) |
                 (k ? kPerKey : 0) | (v ? kPerKeyOfValues : 0) | (p.fwd.block_table != nullptr ? kPaged : 0));
     if constexpr (kAlike) {
-      any = AnyCodes::of(is);
-      asm volatile("" : "+s"(any.shift), "+s"(any.kept), "+s"(any.line));
+      const AnyCodes found = AnyCodes::of(is);  // in vector registers: scalar ones are short
+      any = {here(found.shift), here(found.kept), here(found.line)};
     }
   }
 
