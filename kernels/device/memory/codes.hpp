@@ -52,8 +52,8 @@ struct FloatCodes {
   }
 };
 
-// Codes of all formats by the same instructions, where one lane has all columns of a product and few codes are
-// unpacked at a time. `lifted` integers are counted from 0 on: a byte is a subnormal fp16 number, so they
+// Codes of all formats by the same instructions, where one lane has all columns of a product and few codes
+// are unpacked at a time. `lifted` integers are counted from 0 on: a byte is a subnormal fp16 number, so they
 // become 2^-9 of their value.
 struct AnyCodes {
   uint32_t shift, kept, line;  // line: what to multiply by, then what to add

@@ -135,6 +135,22 @@ struct OwnKeys {
   }
 };
 
+// A lane's neighbouring elements of each of its keys. kPlaced: as above.
+template <class Unit, bool kPlaced, int kSteps, class Piece, class Source>
+FA_DEVICE void load_own_values(Piece (&key)[kSteps][Unit::kRun], const Source& source, int thread) {
+  const int lane = static_cast<unsigned>(thread) % Unit::kWave;
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    const int own = i * Unit::kK + Unit::run_begin(lane), row = kPlaced ? own : here(own);
+    const typename Source::Group group = source.group(row);
+#pragma unroll
+    for (int j = 0; j < Unit::kRun; ++j) {
+      key[i][j] =
+          source.template read<Piece>(group, row + j, Unit::a_row(lane) * static_cast<int>(sizeof(Piece)));
+    }
+  }
+}
+
 // V as operands A of O^T, which `turned` and `unpack` make. A lane loads kWidth neighbouring codes of each of
 // its keys: row r of step s of O^T is element r * kWidth + s of head_dim.
 template <class UnitOfKeys, int kKeys, int kHeadDim, bool kPlaced>
@@ -151,16 +167,7 @@ struct OwnValues {
 
   template <class Source>
   FA_DEVICE void load(const Source& source, int thread) {
-    const int lane = static_cast<unsigned>(thread) % Unit::kWave;
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      const int own = i * Unit::kK + Unit::run_begin(lane), row = kPlaced ? own : here(own);
-      const typename Source::Group group = source.group(row);
-#pragma unroll
-      for (int j = 0; j < Unit::kRun; ++j) {
-        key[i][j] = source.template read<Piece>(group, row + j, Unit::a_row(lane) * kWidth);
-      }
-    }
+    load_own_values<Unit, kPlaced>(key, source, thread);
   }
 
   struct Operands {
@@ -281,20 +288,5 @@ struct OwnValues {
     return halves(first[half / 2], second[half / 2], half);
   }
 };
-
-// A lane's elements of O^T: element r * kWidth + s of its steps is row r of step s, element c_row(r) * kWidth
-// + s of head_dim.
-template <class Unit, int kWidth>
-struct OwnRows : Unit {
-  static constexpr int held_begin(int lane, int) { return Unit::c_row(lane, 0) * kWidth; }
-  static constexpr int held_step(int f) { return Unit::c_row(0, f / kWidth) * kWidth + f % kWidth; }
-};
-
-// LDS through which `waves` waves give each other all parts of O^T but their own.
-template <class Unit>
-constexpr int join_bytes(int head_dim, int waves) {
-  constexpr int kGroups = kLone<Unit> ? Unit::kWave / ValuesOf<Unit>::kM : 1;
-  return (waves - 1) * Unit::kN * kGroups * head_dim * static_cast<int>(sizeof(float));
-}
 
 }  // namespace fa

@@ -37,6 +37,14 @@ FA_DEVICE float highest_of(const typename Unit::C* s, int column, int lane) {
                                     [](float a, float b) { return __builtin_fmaxf(a, b); });
 }
 
+// Likewise of all columns, if all lanes have them.
+template <class Unit, int kElements>
+FA_DEVICE void highest_of_columns(const typename Unit::C* s, float (&highest)[4]) {
+#pragma unroll
+  for (int column = 0; column < 4; ++column) highest[column] = highest_of_lane<Unit, kElements>(s, column);
+  highest_of_wave(highest);
+}
+
 // Sum of a lane's part of a column, by kChains sums; with Unit::kChecked, `highest` is the largest of these.
 template <class Unit, int kElements, int kChains>
 FA_DEVICE float sum_of_column(const typename Unit::C* p, int column, float& highest) {

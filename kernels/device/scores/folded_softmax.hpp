@@ -231,11 +231,7 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
     bool correct = false;
     LaneMask<Unit::kWave> blind = 0, from_zero = 0;
     [[maybe_unused]] float tops[kColumns];
-    if constexpr (kLone<Unit>) {
-#pragma unroll
-      for (int column = 0; column < kColumns; ++column) tops[column] = highest_of_lane<Unit, kElements>(s, column);
-      highest_of_wave(tops);
-    }
+    if constexpr (kLone<Unit>) highest_of_columns<Unit, kElements>(s, tops);
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       const float highest = kLone<Unit> ? tops[column] : highest_of<Unit, kElements>(s, column, lane);

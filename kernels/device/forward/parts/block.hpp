@@ -93,9 +93,8 @@ struct Block {
   // Codes leave their registers early, for the next ones. Beside AccVGPRs, ordinary registers are too few.
   static constexpr bool kEarlyLoads =
       kCoded && kOwnKeys && kConfig.narrow_steps && kHeadDim <= 64 && !kTraits.separate_acc_vgprs;
-  static constexpr bool kAlone = kOwnKeys && kLone<Unit>;
-  static constexpr bool kEarlyQuery = kEarlyLoads && (kTraits.matrix_instructions() || kAlone);  // Q before V
-  static constexpr bool kPlaced = kAlone && !kWithFeatures;
+  static constexpr bool kEarlyQuery = kEarlyLoads && (kTraits.matrix_instructions() || kLone<Unit>);
+  static constexpr bool kPlaced = kLone<Unit> && !kWithFeatures;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
   static constexpr bool kTwoTiles =
@@ -121,8 +120,8 @@ struct Block {
       Choice<kFp8Values, ByteValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes>,
              ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
                         kConfig.half_stores, ValueTile, kElementBytes>>;
-  using Values =
-      CodedOf<true, OwnValuesOf<Unit, kKeys, kHeadDim, kCoded, kPlaced>, StageOf<kValueDim, false, StagedValues>>;
+  using Values = CodedOf<true, OwnValuesOf<Unit, kKeys, kHeadDim, kCoded, kPlaced>,
+                         StageOf<kValueDim, false, StagedValues>>;
   using Q = Query<Unit, kRowBytes / kOperandBytes<Unit> / kSlices, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kPacked ? larger(kKeys, 2 * Unit::kM) : kKeys>;  // decode lacks it
