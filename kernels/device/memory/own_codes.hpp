@@ -135,22 +135,6 @@ struct OwnKeys {
   }
 };
 
-// A lane's neighbouring elements of each of its keys. kPlaced: as above.
-template <class Unit, bool kPlaced, int kSteps, class Piece, class Source>
-FA_DEVICE void load_own_values(Piece (&key)[kSteps][Unit::kRun], const Source& source, int thread) {
-  const int lane = static_cast<unsigned>(thread) % Unit::kWave;
-#pragma unroll
-  for (int i = 0; i < kSteps; ++i) {
-    const int own = i * Unit::kK + Unit::run_begin(lane), row = kPlaced ? own : here(own);
-    const typename Source::Group group = source.group(row);
-#pragma unroll
-    for (int j = 0; j < Unit::kRun; ++j) {
-      key[i][j] =
-          source.template read<Piece>(group, row + j, Unit::a_row(lane) * static_cast<int>(sizeof(Piece)));
-    }
-  }
-}
-
 // V as operands A of O^T, which `turned` and `unpack` make. A lane loads kWidth neighbouring codes of each of
 // its keys: row r of step s of O^T is element r * kWidth + s of head_dim.
 template <class UnitOfKeys, int kKeys, int kHeadDim, bool kPlaced>
@@ -167,7 +151,16 @@ struct OwnValues {
 
   template <class Source>
   FA_DEVICE void load(const Source& source, int thread) {
-    load_own_values<Unit, kPlaced>(key, source, thread);
+    const int lane = static_cast<unsigned>(thread) % Unit::kWave;
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int own = i * Unit::kK + Unit::run_begin(lane), row = kPlaced ? own : here(own);
+      const typename Source::Group group = source.group(row);
+#pragma unroll
+      for (int j = 0; j < Unit::kRun; ++j) {
+        key[i][j] = source.template read<Piece>(group, row + j, Unit::a_row(lane) * kWidth);
+      }
+    }
   }
 
   struct Operands {

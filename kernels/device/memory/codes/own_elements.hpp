@@ -66,7 +66,16 @@ struct OwnElementValues {
 
   template <class Source>
   FA_DEVICE void load(const Source& source, int thread) {
-    load_own_values<Unit, false>(key, source, thread);
+    const int lane = static_cast<unsigned>(thread) % Unit::kWave;
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      const int row = here(i * Unit::kK + Unit::run_begin(lane));
+      const typename Source::Group group = source.group(row);
+#pragma unroll
+      for (int j = 0; j < Unit::kRun; ++j) {
+        key[i][j] = source.template read<u32x4>(group, row + j, Unit::a_row(lane) * 16);
+      }
+    }
   }
 
   // O^T += V^T * P^T, two elements at a time.
