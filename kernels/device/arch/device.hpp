@@ -196,4 +196,34 @@ FA_DEVICE float across_lanes(float value, int lane, Combine combine) {
   }
 }
 
+// Of gfx9: likewise over all 64 lanes, of four values at once, without the LDS. Only the last lane has all
+// steps, so the results are uniform. Columns are apart, so none waits for the step before: DPP reads what was
+// written at least three instructions ago.
+#define FA_OF_FOUR(op, lanes)                                                                     \
+  op " %0, %0, %0 " lanes "\n\t" op " %1, %1, %1 " lanes "\n\t" op " %2, %2, %2 " lanes "\n\t" op \
+     " %3, %3, %3 " lanes "\n\t"
+#define FA_OF_WAVE(op, values)                                                         \
+  asm("s_nop 1\n\t" FA_OF_FOUR(op, "quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf")   \
+          FA_OF_FOUR(op, "quad_perm:[2,3,0,1] row_mask:0xf bank_mask:0xf")             \
+              FA_OF_FOUR(op, "row_half_mirror row_mask:0xf bank_mask:0xf")             \
+                  FA_OF_FOUR(op, "row_mirror row_mask:0xf bank_mask:0xf")              \
+                      FA_OF_FOUR(op, "row_bcast:15 row_mask:0xf bank_mask:0xf")        \
+                          FA_OF_FOUR(op, "row_bcast:31 row_mask:0xf bank_mask:0xf") "" \
+      : "+v"(values[0]), "+v"(values[1]), "+v"(values[2]), "+v"(values[3]))
+
+FA_DEVICE void spread_last_lane(float (&values)[4]) {
+#pragma unroll
+  for (float& value : values) {
+    value = __builtin_bit_cast(float, __builtin_amdgcn_readlane(__builtin_bit_cast(int, value), 63));
+  }
+}
+FA_DEVICE void highest_of_wave(float (&values)[4]) {
+  FA_OF_WAVE("v_max_f32_dpp", values);
+  spread_last_lane(values);
+}
+FA_DEVICE void sum_of_wave(float (&values)[4]) {
+  FA_OF_WAVE("v_add_f32_dpp", values);
+  spread_last_lane(values);
+}
+
 }  // namespace fa

@@ -33,7 +33,7 @@ enum class Schedule {
   direct_slots,       // as direct; a tile's exponentials run between the products of the next one's scores
   eager,              // likewise through registers: codes of 8 bits that CDNA 3 multiplies
   slots_in_turn,      // likewise through registers; two groups of waves take turns at the matrix unit
-  own_keys,           // not at all: each wave loads its own keys (forward/own_keys.hpp, own_elements.hpp)
+  own_keys,           // not at all: each wave loads its own keys (forward/own_keys.hpp, own_vector.hpp)
 };
 
 // Tuning of the forward kernel, and of decode. Changes speed, registers and LDS, never results. The rows are

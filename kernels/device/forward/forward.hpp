@@ -12,8 +12,8 @@
 #include "device/forward/coded_scores.hpp"
 #include "device/forward/fp8_scores.hpp"
 #include "device/forward/int8_scores.hpp"
-#include "device/forward/own_elements.hpp"
 #include "device/forward/own_keys.hpp"
+#include "device/forward/own_vector.hpp"
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/direct.hpp"
 #include "device/forward/parts/direct_slots.hpp"
@@ -196,8 +196,8 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     };
     if constexpr (B::kEarlyLoads) {
       own_keys_early(block, tiles, k, v, early_codes, query, o, softmax, convert, weights);
-    } else if constexpr (B::kOwnKeys && !B::kCoded) {
-      own_elements(block, tiles, k, v, query, o, softmax, convert, weights);
+    } else if constexpr (B::kOwnKeys && !B::kTraits.matrix_instructions()) {
+      own_vector(block, tiles, k, v, query, o, softmax, convert, weights);
     } else if constexpr (B::kOwnKeys) {
       own_keys(block, tiles, k, v, query, o, softmax, convert, weights);
     } else if constexpr (B::kConfig.schedule == Schedule::one_stage) {

@@ -19,8 +19,6 @@ FA_DEVICE void own_keys(const B& block, const typename B::Tiles& tiles, const Fr
   constexpr bool kLate = B::kTraits.matrix_coexecution;
   // For want of registers. Then V is unpacked in parts, after the next V's loads.
   constexpr bool kQueryInLds = B::Q::kLdsBytes != 0;
-  // Products take more code than unpacking, so they are in no branch by format.
-  constexpr bool kOnVector = !B::kTraits.matrix_instructions();
   constexpr int kApart = B::kKeys * B::kConfig.waves;
   const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
   typename B::Keys own_k;
@@ -32,15 +30,11 @@ FA_DEVICE void own_keys(const B& block, const typename B::Tiles& tiles, const Fr
   for (; first < tiles.end; first += kApart) {
     typename B::Scores s;
     softmax.begin(s);
-    [[maybe_unused]] typename B::Keys::Operands keys;
-    if constexpr (kOnVector) {
-      own_k.multiply(codes, s, query);
-    } else {
-      codes.unpacking([&](const auto& unpack) {
-        own_k.unpack(unpack, keys);
-        if constexpr (!kLate) keys.multiply(s, query);
-      });
-    }
+    typename B::Keys::Operands keys;
+    codes.unpacking([&](const auto& unpack) {
+      own_k.unpack(unpack, keys);
+      if constexpr (!kLate) keys.multiply(s, query);
+    });
     if (codes.per_key(false)) codes.of_keys = own_k.descales.now();
     own_k.descales.forget();
     load(block, own_k, k, first + kApart);
@@ -48,12 +42,6 @@ FA_DEVICE void own_keys(const B& block, const typename B::Tiles& tiles, const Fr
     if (codes.per_key(true)) codes.of_values = own_v.descales.now();
     weights(s, first);
     const typename B::P p(place, s);
-    if constexpr (kOnVector) {
-      own_v.multiply(codes, o, p);
-      own_v.descales.forget();
-      load(block, own_v, v, first + kApart);
-      continue;
-    }
     const typename B::Values::Turned turned = own_v.turned();
     typename B::Values::Operands values;
     if constexpr (!kQueryInLds) codes.unpacking([&](const auto& unpack) { turned.unpack(unpack, values); });
@@ -73,7 +61,7 @@ struct Nothing {};
 // Loads the words of Q beside codes, with kEarlyQuery.
 template <class B>
 FA_DEVICE void begin_query(const B& block, int wave_row, typename B::Q& query) {
-  query.held.template begin<typename CodedQueryOf<B>::Type>(packed_queries(block, wave_row), block.lane);
+  query.template begin<typename CodedQueryOf<B>::Type>(packed_queries(block, wave_row), block.lane);
 }
 
 // Codes of a wave's next tile of K and V.
@@ -98,12 +86,14 @@ FA_DEVICE void own_keys_early(const B& block, const typename B::Tiles& tiles, co
                               EarlyCodes<B>& own, const typename B::Q& query, typename B::Out& o,
                               typename B::Softmax& softmax, typename B::Convert& codes,
                               const Weights& weights) {
-  constexpr bool kOnVector = !B::kTraits.matrix_instructions();  // as above
+  // Products take more code than unpacking, so on the VALU they are in no branch by format.
+  constexpr bool kOnVector = !B::kTraits.matrix_instructions();
   constexpr int kApart = B::kKeys * B::kConfig.waves;
   const typename B::P::Place place(block.wave_lds + B::kWaveQueryLds, block.lane);
   if constexpr (B::Q::kLdsBytes != 0) workgroup_barrier();
   for (int first = tiles.begin + block.wave * B::kKeys; first < tiles.end; first += kApart) {
-    const auto moved = own.k.moved();
+    auto moved = own.k.moved();
+    codes.lift(moved.codes);
     if (codes.per_key(false)) codes.of_keys = own.k.descales.now();
     own.k.descales.forget();
     load(block, own.k, k, first + kApart);
@@ -120,7 +110,8 @@ FA_DEVICE void own_keys_early(const B& block, const typename B::Tiles& tiles, co
     if (codes.per_key(true)) codes.of_values = own.v.descales.now();
     weights(s, first);
     const typename B::P p(place, s);
-    const typename B::Values::Turned turned = own.v.turned();
+    typename B::Values::Turned turned = own.v.turned();
+    codes.lift(turned.of);
     own.v.descales.forget();
     load(block, own.v, v, first + kApart);
     __builtin_amdgcn_sched_barrier(0);

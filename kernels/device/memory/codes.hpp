@@ -52,6 +52,39 @@ struct FloatCodes {
   }
 };
 
+// Codes of all formats by the same instructions, where one lane has all columns of a product and few codes
+// are unpacked at a time. `lifted` integers are counted from 0 on: a byte is a subnormal fp16 number, so they
+// become 2^-9 of their value.
+struct AnyCodes {
+  uint32_t shift, kept, line;  // line: what to multiply by, then what to add
+
+  FA_DEVICE static AnyCodes of(CodeFormat is) {
+    if (is == CodeFormat::int8) return {0x00080008, 0x00ff00ff, 0xb4007800};  // 2^15, -128 * 2^-9
+    return is == CodeFormat::e5m2 ? AnyCodes{0, 0xff00ff00, 0x3c00}
+                                  : AnyCodes{0x00010001, 0xbf80bf80, 0x5c00};
+  }
+
+  template <class Codes>
+  FA_DEVICE typename Unpacked<Codes>::Type operator()(Codes codes) const {
+    typename Unpacked<Codes>::Type words;
+#pragma unroll
+    for (unsigned i = 0; i < sizeof(Codes) / 4; ++i) {
+      words[i * 2] = pair(codes[i] << 8);
+      words[i * 2 + 1] = pair(codes[i]);
+    }
+    return words;
+  }
+
+ private:
+  FA_DEVICE uint32_t pair(uint32_t bytes) const {
+    const i16x2 moved = __builtin_bit_cast(i16x2, bytes) >> __builtin_bit_cast(i16x2, shift);
+    const f16x2 bits = __builtin_bit_cast(f16x2, __builtin_bit_cast(uint32_t, moved) & kept);
+    const f16x2 both = __builtin_bit_cast(f16x2, line);
+    return __builtin_bit_cast(
+        uint32_t, __builtin_elementwise_fma(bits, f16x2{both[0], both[0]}, f16x2{both[1], both[1]}));
+  }
+};
+
 struct IntegerCodes {
   template <class Codes>
   FA_DEVICE typename Unpacked<Codes>::Type operator()(Codes codes) const {
@@ -79,6 +112,7 @@ template <class Layout, int kKeys>
 struct KeyDescales {
   static constexpr int kElements = kKeys / Layout::kM * Layout::kRows;  // keys of a lane's scores
   static constexpr bool kNear = Layout::kColumns > 1;                   // kM neighbours have different keys
+  static constexpr bool kLone = fa::kLone<Layout>;
   // Keys in a register, for the lanes that a swizzle reaches.
   static constexpr int kOfHeld = !kNear ? 16 : Layout::kM < 32 ? 32 / Layout::kM : 1;
   static constexpr int kHeld = kElements <= kOfHeld ? 1 : kElements / kOfHeld;
@@ -144,7 +178,10 @@ template <bool kWhole, class Descales>
 struct Codes {
   static constexpr int kIntegers = 1, kPerKey = 2, kPerKeyOfValues = 4, kWide = 8, kPaged = 16;
 
+  static constexpr bool kAlike = kWhole && Descales::kLone;  // AnyCodes
+
   int flags;
+  [[maybe_unused]] AnyCodes any;
   Descales of_keys, of_values;
 
   FA_DEVICE void begin(const CodedParams& p) {
@@ -153,12 +190,17 @@ struct Codes {
     flags =
         uniform((is == CodeFormat::int8 ? kIntegers : 0) | (is == CodeFormat::e5m2 ? kWide : 0) |
                 (k ? kPerKey : 0) | (v ? kPerKeyOfValues : 0) | (p.fwd.block_table != nullptr ? kPaged : 0));
+    if constexpr (kAlike) {
+      const AnyCodes found = AnyCodes::of(is);  // in vector registers: scalar ones are short
+      any = {here(found.shift), here(found.kept), here(found.line)};
+    }
   }
 
   // The value of 1 as an unpacked code.
   FA_DEVICE static float unit(int32_t format) {
     const auto is = static_cast<CodeFormat>(format);
     constexpr float kOf = kWhole ? 1 : 256;
+    if (kAlike && is == CodeFormat::int8) return 512;
     return is == CodeFormat::e4m3fn ? kOf : is == CodeFormat::e4m3fnuz ? kOf / 2 : 1;
   }
 
@@ -171,10 +213,22 @@ struct Codes {
   // Calls `action` with what unpacks codes of the call's format.
   template <class Action>
   FA_DEVICE void unpacking(const Action& action) const {
-    if (integers()) {
+    if constexpr (kAlike) {
+      action(any);
+    } else if (integers()) {
       action(IntegerCodes{});
     } else {
       action(floats());
+    }
+  }
+  // Call for the words of a tile before they are unpacked.
+  template <class Words>
+  FA_DEVICE void lift(Words& words) const {
+    if constexpr (kAlike) {
+      constexpr int kWords = sizeof(Words) / sizeof(uint32_t);
+      if (!integers()) return;
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) reinterpret_cast<uint32_t*>(&words)[i] ^= 0x80808080;
     }
   }
   FA_DEVICE bool per_key(bool of_values) const { return has(of_values ? kPerKeyOfValues : kPerKey); }

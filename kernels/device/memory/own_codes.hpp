@@ -10,8 +10,9 @@ namespace fa {
 typedef uint32_t u32x1 __attribute__((ext_vector_type(1)));
 
 // K as operands A of S^T. A lane has all steps' parts of its row, 16 codes in one load. kPairs: these are
-// two of its runs, which Q must have in the same order (CodedQuery).
-template <class Unit, int kKeys, int kHeadDim>
+// two of its runs, which Q must have in the same order (CodedQuery). kPlaced: places of rows stay in
+// registers, instead of being found anew for each tile.
+template <class Unit, int kKeys, int kHeadDim, bool kPlaced>
 struct OwnKeys {
   struct Tile {
     static constexpr int kBytes = 0;  // of LDS
@@ -27,8 +28,8 @@ struct OwnKeys {
     const int lane = static_cast<unsigned>(thread) % Unit::kWave;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      // Opaque: places are found anew for each tile.
-      const int row = here(Unit::row_of_slot(step * Unit::kM + Unit::a_row(lane), kKeys));
+      const int own = Unit::row_of_slot(step * Unit::kM + Unit::a_row(lane), kKeys);
+      const int row = kPlaced ? own : here(own);
       const typename Source::Group group = source.group(row);
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
@@ -42,9 +43,11 @@ struct OwnKeys {
   FA_DEVICE OwnKeys moved() const {
     OwnKeys copy;
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int n = 0; n < kSteps; ++n) {
+      const int step = kLone<Unit> ? kSteps - 1 - n : n;
 #pragma unroll
-      for (int i = 0; i < kLoads * 4; ++i) {
+      for (int m = 0; m < kLoads * 4; ++m) {
+        const int i = kLone<Unit> ? kLoads * 4 - 1 - m : m;
         uint32_t word;
         asm volatile("v_mov_b32 %0, %1" : "=v"(word) : "v"(codes[step][i / 4][i % 4]));
         copy.codes[step][i / 4][i % 4] = word;
@@ -134,7 +137,7 @@ struct OwnKeys {
 
 // V as operands A of O^T, which `turned` and `unpack` make. A lane loads kWidth neighbouring codes of each of
 // its keys: row r of step s of O^T is element r * kWidth + s of head_dim.
-template <class UnitOfKeys, int kKeys, int kHeadDim>
+template <class UnitOfKeys, int kKeys, int kHeadDim, bool kPlaced>
 struct OwnValues {
   using Unit = ValuesOf<UnitOfKeys>;
   struct Tile {
@@ -151,7 +154,7 @@ struct OwnValues {
     const int lane = static_cast<unsigned>(thread) % Unit::kWave;
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) {
-      const int row = here(i * Unit::kK + Unit::run_begin(lane));
+      const int own = i * Unit::kK + Unit::run_begin(lane), row = kPlaced ? own : here(own);
       const typename Source::Group group = source.group(row);
 #pragma unroll
       for (int j = 0; j < Unit::kRun; ++j) {
@@ -206,9 +209,11 @@ struct OwnValues {
   FA_DEVICE Turned turned() const {
     Turned t;
 #pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
+    for (int n = 0; n < kSteps; ++n) {
+      const int i = kLone<Unit> ? kSteps - 1 - n : n;
 #pragma unroll
-      for (int pair = 0; pair < Unit::kRun / 2; ++pair) {
+      for (int m = 0; m < Unit::kRun / 2; ++m) {
+        const int pair = kLone<Unit> ? Unit::kRun / 2 - 1 - m : m;
 #pragma unroll
         for (int word = 0; word < kWidth / 2; ++word) t.of[i][pair][word] = turned(i, pair, word);
       }
@@ -276,20 +281,5 @@ struct OwnValues {
     return halves(first[half / 2], second[half / 2], half);
   }
 };
-
-// A lane's elements of O^T: element r * kWidth + s of its steps is row r of step s, element c_row(r) * kWidth
-// + s of head_dim.
-template <class Unit, int kWidth>
-struct OwnRows : Unit {
-  static constexpr int held_begin(int lane, int) { return Unit::c_row(lane, 0) * kWidth; }
-  static constexpr int held_step(int f) { return Unit::c_row(0, f / kWidth) * kWidth + f % kWidth; }
-};
-
-// LDS through which `waves` waves give each other all parts of O^T but their own.
-template <class Unit>
-constexpr int join_bytes(int head_dim, int waves) {
-  constexpr int kGroups = kLone<Unit> ? Unit::kWave / ValuesOf<Unit>::kM : 1;
-  return (waves - 1) * Unit::kN * kGroups * head_dim * static_cast<int>(sizeof(float));
-}
 
 }  // namespace fa

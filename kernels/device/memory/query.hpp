@@ -143,6 +143,24 @@ struct QueryInLds {
     wave_barrier();
   }
 
+  // In two parts, as QueryInRegisters, for a tile of at most a wave's pieces.
+  struct Words {
+    u32x4 of;
+  };
+  template <class Coded, class View>
+  FA_DEVICE static Words begin(const View& view, int lane) {
+    static_assert(Unit::kN * Tile::kUnits <= Unit::kWave && kFirst == 0 && !kFragments);
+    const int index = lane % (Unit::kN * Tile::kUnits);
+    return {Coded::template raw<u32x4>(view, index / Tile::kUnits, index % Tile::kUnits * 16)};
+  }
+  template <class Coded, class Sign>
+  FA_DEVICE static void finish(LdsBytes tile, const Words& words, const Coded& coded, Sign sign, int lane) {
+    const int index = lane % (Unit::kN * Tile::kUnits);
+    const u32x4 own = sign.apply(coded.converted(here(words.of)));
+    Tile::write(tile, index / Tile::kUnits, index % Tile::kUnits, 0, own);
+    wave_barrier();
+  }
+
   FA_DEVICE static typename Unit::B operand(LdsBytes tile, int i, int lane) {
     const int unit = ((i - kFirst) * Unit::kK + Unit::run_begin(lane)) / 8;
     return read_columns<Unit, Tile>(tile, lane, unit);
@@ -161,6 +179,7 @@ struct QueryInLds<Unit, kFirst, 0, kPadded, kFragments> {
   struct Tile {
     static constexpr int kBytes = 0;
   };
+  struct Words {};
   template <class View, class Sign, class Convert>
   FA_DEVICE static void load(LdsBytes, const View&, Sign, Convert&, int) {}
   FA_DEVICE static typename Unit::B operand(LdsBytes, int, int) { return {}; }
@@ -177,10 +196,30 @@ struct Query {
   static constexpr int kLdsBytes = Rest::Tile::kBytes;
 
   Held held;
+  [[maybe_unused]] typename Rest::Words words;  // between begin and finish
   LdsBytes tile;
   int lane;
 
   Query() = default;
+
+  // In two parts, if all of Q is in one place.
+  template <class Coded, class View>
+  FA_DEVICE void begin(const View& view, int lane) {
+    if constexpr (kInRegisters == 0) {
+      words = Rest::template begin<Coded>(view, lane);
+    } else {
+      held.template begin<Coded>(view, lane);
+    }
+  }
+  template <class Coded, class Sign>
+  FA_DEVICE void finish(LdsBytes to, const Coded& coded, Sign sign, int of_lane) {
+    if constexpr (kInRegisters == 0) {
+      tile = to, lane = of_lane;
+      Rest::finish(tile, words, coded, sign, lane);
+    } else {
+      held.finish(coded, sign);
+    }
+  }
 
   // If several waves share the tile, only one fills it, and a barrier must follow.
   template <class View, class Sign, class Convert>

@@ -19,15 +19,30 @@ FA_DEVICE int element_of(int f, int column) {
   return f % Unit::kRows * Unit::kColumns + column;
 }
 
-// Maximum of a column of kElements per lane, in all its lanes.
+// Maximum of a column of kElements per lane, of this lane.
 template <class Unit, int kElements>
-FA_DEVICE float highest_of(const typename Unit::C* s, int column, int lane) {
+FA_DEVICE float highest_of_lane(const typename Unit::C* s, int column) {
   float own = s[0][column];
 #pragma unroll
   for (int f = 1; f < kElements; ++f) {
     own = __builtin_fmaxf(own, s[f / Unit::kRows][element_of<Unit>(f, column)]);
   }
-  return across_lanes<Unit::kPeers>(own, lane, [](float a, float b) { return __builtin_fmaxf(a, b); });
+  return own;
+}
+
+// Likewise in all lanes of the column.
+template <class Unit, int kElements>
+FA_DEVICE float highest_of(const typename Unit::C* s, int column, int lane) {
+  return across_lanes<Unit::kPeers>(highest_of_lane<Unit, kElements>(s, column), lane,
+                                    [](float a, float b) { return __builtin_fmaxf(a, b); });
+}
+
+// Likewise of all columns, if all lanes have them.
+template <class Unit, int kElements>
+FA_DEVICE void highest_of_columns(const typename Unit::C* s, float (&highest)[4]) {
+#pragma unroll
+  for (int column = 0; column < 4; ++column) highest[column] = highest_of_lane<Unit, kElements>(s, column);
+  highest_of_wave(highest);
 }
 
 // Sum of a lane's part of a column, by kChains sums; with Unit::kChecked, `highest` is the largest of these.

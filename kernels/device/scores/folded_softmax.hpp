@@ -104,9 +104,12 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
   // Sums over whole columns, in every lane of the column. Afterwards all sums are of P before truncation, and
   // shifts are whole.
   FA_DEVICE void join_sums(int lane) {
+    if constexpr (kLone<Unit>) sum_of_wave(sum);
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
-      sum[column] = across_lanes<Unit::kPeers>(sum[column], lane, [](float a, float b) { return a + b; });
+      if constexpr (!kLone<Unit>) {
+        sum[column] = across_lanes<Unit::kPeers>(sum[column], lane, [](float a, float b) { return a + b; });
+      }
       if (kKeepsHuge) shift[column] -= sum[column] == 0 ? 0 : floor[column];
     }
     if (Flags::any(far)) {
@@ -227,9 +230,11 @@ struct FoldedSoftmax : FarBelow<kFarBelow, Unit> {
     C moved, factors;
     bool correct = false;
     LaneMask<Unit::kWave> blind = 0, from_zero = 0;
+    [[maybe_unused]] float tops[kColumns];
+    if constexpr (kLone<Unit>) highest_of_columns<Unit, kElements>(s, tops);
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
-      const float highest = highest_of<Unit, kElements>(s, column, lane);
+      const float highest = kLone<Unit> ? tops[column] : highest_of<Unit, kElements>(s, column, lane);
       const bool first = floor[column] == kNone;
       const bool above = (kStartsShifted ? highest : highest + shift[column]) > floor[column];
       const bool rises = kFirst ? first && above : above;

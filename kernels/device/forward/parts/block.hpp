@@ -92,7 +92,8 @@ struct Block {
   // Codes leave their registers early, for the next ones. Beside AccVGPRs, ordinary registers are too few.
   static constexpr bool kEarlyLoads =
       kCoded && kOwnKeys && kConfig.narrow_steps && kHeadDim <= 64 && !kTraits.separate_acc_vgprs;
-  static constexpr bool kEarlyQuery = kEarlyLoads && kTraits.matrix_instructions();  // Q's loads before V's
+  static constexpr bool kEarlyQuery = kEarlyLoads && (kTraits.matrix_instructions() || kLone<Unit>);
+  static constexpr bool kPlaced = kLone<Unit> && !kWithFeatures;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
   static constexpr bool kEager = kConfig.schedule == Schedule::eager;
@@ -110,7 +111,7 @@ struct Block {
                          Choice<kTwoTiles, TurnedStage<Unit, kKeys, kWidth, kTile.threads>, Staged>>;
   template <bool kIsValue, class Own, class Staged, class Stage = Choice<kOwnKeys, Own, Staged>>
   using CodedOf = Choice<kCoded, CodedStage<Stage, kIsValue, kWholeCodes, Descales>, Stage>;
-  using Keys = CodedOf<false, OwnKeysOf<Unit, kKeys, kHeadDim, kCoded>,
+  using Keys = CodedOf<false, OwnKeysOf<Unit, kKeys, kHeadDim, kCoded, kPlaced>,
                        StageOf<kHeadDim, true,
                                KeyStage<Unit, kKeys, kRowBytes / 2, kMovers, kPadded,
                                         LdsTile<kKeys, kRowBytes, Unit::kM, kPadded>, kElementBytes>>>;
@@ -120,8 +121,8 @@ struct Block {
       Choice<kFp8Values, ByteValueStage<Unit, kKeys, kValueDim, kMovers, kPadded, kConfig.value_lanes>,
              ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
                         kConfig.half_stores, ValueTile, kElementBytes>>;
-  using Values =
-      CodedOf<true, OwnValuesOf<Unit, kKeys, kHeadDim, kCoded>, StageOf<kValueDim, false, StagedValues>>;
+  using Values = CodedOf<true, OwnValuesOf<Unit, kKeys, kHeadDim, kCoded, kPlaced>,
+                         StageOf<kValueDim, false, StagedValues>>;
   using Q = Query<Unit, kRowBytes / kOperandBytes<Unit> / kSlices, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;
   using Drop = Dropout<Unit, kPacked ? larger(kKeys, 2 * Unit::kM) : kKeys>;  // decode lacks it

@@ -91,7 +91,7 @@ FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Con
                                                    : QuerySign(coded.scale());
   if constexpr (B::kEarlyQuery) {
     typename B::Q query = begun;
-    query.held.finish(coded.query, sign);
+    query.finish(block.k_tile + B::kTilesLds, coded.query, sign, block.lane);
     return query;
   } else if constexpr (B::kPacked) {
     return typename B::Q(block.k_tile + B::kTilesLds, coded.queries(wave_row), sign, convert, block.lane,

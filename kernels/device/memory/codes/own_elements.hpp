@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/memory/own_codes.hpp"
+#include "device/memory/own_rows.hpp"
 
 namespace fa {
 
@@ -103,9 +104,11 @@ struct OwnElementValues {
 };
 
 // Keys and values of a wave, codes or elements.
-template <class Unit, int kKeys, int kHeadDim, bool kCoded>
-using OwnKeysOf = Choice<kCoded, OwnKeys<Unit, kKeys, kHeadDim>, OwnElementKeys<Unit, kKeys, kHeadDim>>;
-template <class Unit, int kKeys, int kHeadDim, bool kCoded>
-using OwnValuesOf = Choice<kCoded, OwnValues<Unit, kKeys, kHeadDim>, OwnElementValues<Unit, kKeys, kHeadDim>>;
+template <class Unit, int kKeys, int kHeadDim, bool kCoded, bool kPlaced>
+using OwnKeysOf =
+    Choice<kCoded, OwnKeys<Unit, kKeys, kHeadDim, kPlaced>, OwnElementKeys<Unit, kKeys, kHeadDim>>;
+template <class Unit, int kKeys, int kHeadDim, bool kCoded, bool kPlaced>
+using OwnValuesOf =
+    Choice<kCoded, OwnValues<Unit, kKeys, kHeadDim, kPlaced>, OwnElementValues<Unit, kKeys, kHeadDim>>;
 
 }  // namespace fa
