@@ -120,7 +120,7 @@ def _copying(arch: Arch, of: Values) -> float:
 
 def _least_keys(arch: Arch, of: Values, dim: int) -> int:
     """The copy grows with the keys, and the kernel with their square: longer calls reach the target, too."""
-    lengths = (SHORTEST * 2**power for power in count())
+    lengths = (SHORTEST << power for power in count())
     return next(length for length in lengths if _prefill(arch, of, dim, length).reached)
 
 
