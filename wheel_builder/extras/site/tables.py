@@ -22,7 +22,7 @@ from wheel_builder.extras.perf.launch.table import parse_rows
 from wheel_builder.extras.perf.lines import LINES, parse_lines
 from wheel_builder.extras.perf.power import PAIRS, read_pairs
 from wheel_builder.extras.perf.published import ERRORS, summary
-from wheel_builder.extras.site.coded_caches import coded_caches
+from wheel_builder.extras.site.coded_caches import coded_caches, coded_prefills
 from wheel_builder.extras.site.eight_bits import gains
 from wheel_builder.extras.site.launches import disputed_table, launch_errors, launch_tables, power_table
 from wheel_builder.extras.site.markdown import markdown
@@ -111,6 +111,7 @@ def tables(checkout: Path) -> Mapping[str, str]:
         "why_so_long": why_so_long(matrix, checkout, costs),
         "drop_in_libraries": drop_in_libraries(imports),
         "coded_caches": coded_caches(modelled),
+        "coded_prefills": coded_prefills(modelled),
         "sageattention_gains": gains(modelled),
         "sageattention_libraries": sageattention_libraries(imports),
     }

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from wheel_builder.matrix.tuned.calls import Call, calls_of
+from wheel_builder.matrix.tuned.calls import Call, calls_of, words_of
 from wheel_builder.matrix.tuned.candidates import Settings
 from wheel_builder.matrix.tuned.form import KernelTuned, TuningReport
 from wheel_builder.matrix.tuned.tree import SignedTuning
@@ -109,12 +109,12 @@ def _timing(file: str, signed: SignedTuning, name: str, row: str) -> Timing:
     report: TuningReport = signed.report
     better, kernel, calls = known_tuning().better, report.kernels[name], calls_of(name)
     gains = {call: gain for call, gain in _gains(kernel, row) if call in calls}
-    missing = tuple(call.words for call in calls if call not in gains)
+    missing = tuple(words_of(call) for call in calls if call not in gains)
     ratios, worst = [*gains.values()], min(gains, key=lambda call: gains[call], default=None)
     least = gains[worst] if worst else Fraction(1)
     return Timing(
         file, report.whose, report.time, report.device, report.driver, signed.wheel,
-        mean(ratios) - 1, float(least - 1), worst.words if worst else "", len(ratios), missing,
+        mean(ratios) - 1, float(least - 1), words_of(worst) if worst else "", len(ratios), missing,
         better.gained(ratios), better.lost(least),
     )  # fmt: skip
 

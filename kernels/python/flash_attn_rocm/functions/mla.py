@@ -110,8 +110,9 @@ def mla_decode(
         return_softmax_lse: If True, return (out, softmax_lse).
         kv_descale: of a cache of 8 bits (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2 or
             torch.int8), torch.float32: elements of kv_cache times it are keys. (batch, 1), or one for each
-            key, in the shape of kv_cache without its headdim. None is 1. MI200, MI300 and MI350 read such a
-            cache as it is. On other GPUs it is widened to q's dtype before each call.
+            key, in the shape of kv_cache without its headdim. None is 1. With q of torch.bfloat16 kernels
+            of MI200, MI300, MI350, RX 7000 and Ryzen with RDNA 3 read such a cache as it is. Otherwise it is
+            widened to q's dtype before each call.
     """
     tensors = (q, kv_cache, cache_seqlens, block_table, kv_descale)
     transforms.refuse_tangents(NAME, tensors)

@@ -22,9 +22,7 @@ FLASH_ATTN, FLASH_ATTN_3, SAGEATTENTION = "flash-attn", "flash-attn-3", "sageatt
 DISTRIBUTIONS = {
     FLASH_ATTN: Distribution("flash_attn", "flash_attn_interface.py"),
     FLASH_ATTN_3: Distribution("flash_attn_interface"),
-    SAGEATTENTION: Distribution(
-        "sageattention", "core.py", ", which compute in 16 bits and quantise nothing"
-    ),
+    SAGEATTENTION: Distribution("sageattention", "core.py", ", in 8 bits for long calls on some GPUs"),
 }
 OURS = "flash_attn_rocm"
 Kind = Literal["none", "ours", "another", "damaged"]

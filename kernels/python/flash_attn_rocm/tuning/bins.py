@@ -1,6 +1,6 @@
 """The calls that ``tune`` times: bins by length, causal, GQA width, mask and dtype."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -13,9 +13,10 @@ from flash_attn_rocm.library import plans, regimes
 from flash_attn_rocm.library.host import LIMITS, Instance
 from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.values import kinds, paths
+from flash_attn_rocm.values.bins import DECODE, Bin, Timed, bins
 from flash_attn_rocm.values.tuning import CALLS, DECODE_BATCH, HEADS, LENGTHS, TOKENS, WIDTHS
 
-BACKWARD, DECODE = "backward", "decode"
+BACKWARD = "backward"
 BOOL = "bool"
 # The path that a kernel of an op is timed on, where a plan might choose another one.
 GRADIENTS = {
@@ -24,24 +25,6 @@ GRADIENTS = {
 CODED = kinds.ATTENDING[kinds.CODED]
 CODES = torch.float8_e4m3fn  # of a cache of 8 bits, as vLLM's
 Call = Callable[[], object]
-
-
-class Bin(NamedTuple):
-    """One call. ``width``: heads of q for a head of k. ``length``: keys, and queries except for decode."""
-
-    kind: str
-    length: int
-    causal: bool
-    width: int
-    mask: str
-    dtype: str
-    head_dim: int
-    batch: int
-    heads: int
-
-    def __str__(self) -> str:
-        words = [self.kind, str(self.length), "causal" * self.causal, self.mask]
-        return " ".join(filter(None, [*words, f"GQA {self.width}" if self.width > 1 else ""]))
 
 
 class Sizes(NamedTuple):
@@ -54,19 +37,10 @@ class Sizes(NamedTuple):
 
 def bins_of(kernel: Instance, sizes: Sizes) -> tuple[Bin, ...]:
     """The bins of a kernel. Empty for kernels that are not timed."""
-    return tuple(_bins(kernel, sizes))
-
-
-def _bins(kernel: Instance, sizes: Sizes) -> Iterator[Bin]:
     if kernel.op not in CALLS:
-        return
-    kind, causals, masks = CALLS[kernel.op]
-    for length in sizes.lengths:
-        batch = DECODE_BATCH if kind == DECODE else max(1, sizes.tokens // length)
-        for width in WIDTHS:
-            for mask in masks:
-                for causal in causals:
-                    yield Bin(kind, length, causal, width, mask, *_own(kernel), batch, sizes.heads)
+        return ()
+    timed = Timed(sizes.lengths, WIDTHS, sizes.tokens, sizes.heads, DECODE_BATCH)
+    return tuple(bins(CALLS[kernel.op], *_own(kernel), timed))
 
 
 def call_of(each: Bin, kernel: Instance, where: torch.device, device: Device) -> Call:

@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple
 
 import torch
 
-from flash_attn_rocm.tuning.bins import Bin
+from flash_attn_rocm.values.bins import Bin
 
 PROCESS = (sys.executable, "-m", "flash_attn_rocm.tuning.peer_process")
 LONGEST = 120.0  # seconds of a bin, with the import of PyTorch

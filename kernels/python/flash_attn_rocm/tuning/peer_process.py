@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from flash_attn_rocm.tuning import bins, timing
-from flash_attn_rocm.tuning.bins import Bin
+from flash_attn_rocm.values.bins import Bin
 
 
 def answer(given: dict[str, Any]) -> dict[str, Any]:

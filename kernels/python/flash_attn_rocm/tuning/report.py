@@ -9,7 +9,7 @@ from flash_attn_rocm.library.tuned import Winner
 from flash_attn_rocm.machine import remembered
 from flash_attn_rocm.tools import terminal
 from flash_attn_rocm.tuning import bins, choice
-from flash_attn_rocm.tuning.bins import Bin
+from flash_attn_rocm.values.bins import Bin
 
 HEADS = ("kernel", "wheel's row", "winner", "gain", "worst bin", "candidates", "out")
 BAR = 40

@@ -21,7 +21,7 @@ from flash_attn_rocm.serving.layouts import Device
 from flash_attn_rocm.suite.target import EMULATED, ON_HARDWARE
 from flash_attn_rocm.tools import this_machine
 from flash_attn_rocm.tuning import bins, choice, clocks, timing
-from flash_attn_rocm.tuning.bins import Bin, Sizes
+from flash_attn_rocm.tuning.bins import Sizes
 from flash_attn_rocm.tuning.peer import Peer
 from flash_attn_rocm.tuning.session import (
     ENDLESS,
@@ -33,6 +33,7 @@ from flash_attn_rocm.tuning.session import (
     ended_as_by_ctrl_c,
     opened,
 )
+from flash_attn_rocm.values.bins import Bin
 
 FORMAT, REPORT = 1, "tuning"
 SIZES = Sizes()

@@ -4,7 +4,7 @@ import pytest
 
 from tests.conftest import CHECKOUT
 from wheel_builder.extras.perf.golden import DECODE, FIGURES, FLOP, MANY_DECODE, Figure, parse_figures
-from wheel_builder.extras.site.coded_caches import beside_16_bits, coded_caches, report
+from wheel_builder.extras.site.coded_caches import beside_16_bits, coded_caches, coded_prefills, report
 from wheel_builder.extras.site.modelled import OURS
 from wheel_builder.tables.archs import arch_named, known_archs
 
@@ -41,6 +41,10 @@ def without(what, kernel):
     return [each for each in FOUND if (each.what, each.kernel) != (what, kernel)]
 
 
+def accepted(name):
+    return parse_figures(name, (CHECKOUT / FIGURES / f"{name}.toml").read_text("utf-8"))
+
+
 def found(figures):
     return {each.name: each for each in beside_16_bits(arch_named(ARCH), figures)}
 
@@ -69,6 +73,39 @@ def test_a_slower_kernel_takes_longer_and_a_slower_copy_makes_calls_slower():
     assert found(slower)["decode d128"].found == 50 / 80
 
 
+def least_keys(figures):
+    """The rows of the table: keys, archs at head dim 64, archs at 128."""
+    rows = [line.strip("| ").split(" | ") for line in coded_prefills(figures).splitlines()]
+    assert rows[0] == ["keys", "head dim 64", "head dim 128"]
+    return rows[2:]
+
+
+def test_a_prefill_of_the_least_keys_reaches_its_target_and_one_of_half_does_not():
+    arch = arch_named(ARCH)
+    assert least_keys({ARCH: FOUND}) == [["4,096", ARCH, ARCH]]
+    for keys, reaches in ((2048, False), (4096, True)):
+        plain = 2 * keys**2 * 64 * 32 / (1000 * arch.compute_units * arch.model.clock)
+        copied = 3 * 2 * keys * 8 * 64 / arch.model.memory + 3e-6
+        assert (round(plain / (plain + copied), 2) >= 0.95) == reaches
+
+
+def test_a_faster_kernel_of_16_bits_needs_more_keys():
+    """The copy before it is no faster."""
+    faster = [each._replace(value=4000) if each.kernel == "fwd 2048 fp16 d64" else each for each in FOUND]
+    assert least_keys({ARCH: faster}) == [["4,096", "none", ARCH], ["16,384", ARCH, "none"]]
+
+
+def test_the_least_keys_agree_with_the_table_of_calls():
+    """4,096 keys are enough for the archs that reach the target there, and for no others."""
+    known = {name: accepted(name) for name in known_archs()}
+    short = [row for row in least_keys(known) if int(row[0].replace(",", "")) <= 4096]
+    for name, figures in known.items():
+        of_4096 = {each.name: each.reached for each in beside_16_bits(arch_named(name), figures)}
+        for column, dim in enumerate((64, 128), start=1):
+            enough = any(name in row[column].split(", ") for row in short)
+            assert enough == of_4096[f"prefill d{dim}"]
+
+
 def test_what_misses_its_target_is_marked():
     figures = {ARCH: without(DECODE, "bf16 d576")}
     row = coded_caches(figures).splitlines()[-1]
@@ -80,9 +117,7 @@ def test_the_accepted_figures_reach_the_targets_or_it_is_said_why():
     missed = {
         (name, each.name)
         for name in known_archs()
-        for each in beside_16_bits(
-            arch_named(name), parse_figures(name, (CHECKOUT / FIGURES / f"{name}.toml").read_text("utf-8"))
-        )
+        for each in beside_16_bits(arch_named(name), accepted(name))
         if not each.reached
     }
     assert missed == MISSES.keys()

@@ -692,8 +692,8 @@ def test_which_sageattention_is_told_by_its_core(tmp_path, monkeypatch, text, ve
         (
             DropIn("ours", "2.2.0", "/v/sageattention", SAGE),
             (
-                "2.2.0, of this project: libraries that import sageattention get these kernels, which "
-                "compute in 16 bits and quantise nothing"
+                "2.2.0, of this project: libraries that import sageattention get these kernels, in 8 bits "
+                "for long calls on some GPUs"
             ), "",
         ),
         (

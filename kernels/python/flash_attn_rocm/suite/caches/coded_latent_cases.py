@@ -16,22 +16,8 @@ DESCALES = (NONE, HEADS, HEADS, KEYS, KEYS)
 
 
 @dataclass(frozen=True)
-class Case(latent_cases.Case):
-    """``codes`` is the cache's dtype."""
-
-    codes: str = FORMATS[0]
-    descales: str = NONE
-    sinks: bool = False
-
-    @property
-    def features(self):
-        """Names of the features in this call."""
-        more = {
-            f"{self.codes}, descales {self.descales}": True,
-            f"{self.codes}, values {self.values}": self.values in (EVERY, INFINITE),
-            f"descales {self.descales}, {self.store}": self.descales != NONE,
-        }
-        return super().features | {name for name, used in more.items() if used}
+class Case(coded_cases.Case, latent_cases.Case):
+    """Without sinks, and with no descale for all heads and sequences."""
 
 
 def served(kernel):
