@@ -157,7 +157,7 @@ class Queues:
         return self.lines[number].issued[place]
 
     def verdict(self, number, waits):
-        """The reason why instruction ``number`` need wait for ``waits`` only, or NEEDED."""
+        """The reason why instruction ``number`` may have these waits instead of its own, or NEEDED."""
         here, before = self.lines[number].waits, self.before[number]
         late = [
             (key, later)
@@ -170,7 +170,7 @@ class Queues:
         return NEEDED if NEEDED in found else FENCE if FENCE in found else UNUSED
 
     def _met(self, issued, later, changed, waits) -> Iterator[str]:
-        """What happens to an operation in flight behind instruction ``changed``, which waits for ``waits``."""
+        """What happens to an operation in flight behind instruction ``changed``, with these waits of it."""
         todo, seen = [(each, later, issued.results) for each in self.kernel.successors[changed]], {}
         while todo:
             number, later, results = todo.pop()

@@ -177,7 +177,7 @@ def written_anew(kernel, number):
 
 
 def written_by_no_instruction(kernel, number):
-    """Whether two states stand before an AccVGPR is written, and none of the four before writes its source."""
+    """Whether two states stand before an AccVGPR is written, and none of the four before writes a source."""
     if kernel.instructions[number].text != "s_nop 1":
         return False
     after, before = kernel.instructions[number + 1], {number}
@@ -195,7 +195,7 @@ NONE_NEEDED = {"cdna0"}
 
 
 def is_needed(kernel, number):
-    """Whether a wait of the compiler's must be missed. See the test for the others."""
+    """Whether a wait of the compiler's must be found missing. See the test for the others."""
     lone = kernel.instructions[number].text == "s_nop 0"
     others = (joins_a_later_block, written_anew, written_by_no_instruction)
     return not (lone or any(each(kernel, number) for each in others))
