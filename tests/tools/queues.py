@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 ARRIVED = "its counter is as low already, on every path"
 UNUSED = "nothing reads or overwrites what it waits for, before it arrives anyway"
+ORDERED = "a later operation of its queue overwrites what it waits for, and arrives later"
 FENCE = "stores are in flight at a barrier: the order of global memory is not checked"
 NEEDED = "needed"
 
@@ -167,7 +168,7 @@ class Queues:
         if not late:
             return ARRIVED
         found = {why for key, later in late for why in self._met(self._at(key), later, number, waits)}
-        return NEEDED if NEEDED in found else FENCE if FENCE in found else UNUSED
+        return next((each for each in (NEEDED, FENCE, ORDERED) if each in found), UNUSED)
 
     def _met(self, issued, later, changed, waits) -> Iterator[str]:
         """What happens to an operation in flight behind instruction ``changed``, with these waits of it."""
@@ -182,8 +183,10 @@ class Queues:
                 continue
             own = [each for each in here.issued if each.queue == issued.queue]
             if not issued.overtakes and not here.sources & results:
-                # The later operation writes them later.
-                results = results.difference(*(each.results for each in own))
+                overwritten = {name for each in own for name in each.results & results}
+                results -= overwritten
+                if overwritten:
+                    yield ORDERED
             if here.names & results or (here.arrives and issued.in_lds):
                 yield NEEDED
                 return

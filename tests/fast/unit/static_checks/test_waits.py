@@ -6,7 +6,7 @@ import pytest
 
 from tests.tools.made.assembly import kernel
 from tests.tools.missing_waits import less_waits
-from tests.tools.queues import ARRIVED, FENCE, NEEDED, UNUSED
+from tests.tools.queues import ARRIVED, FENCE, NEEDED, ORDERED, UNUSED
 from wheel_builder.base.errors import ArchError, DeviceCodeError
 from wheel_builder.machine_code.static_checks import waits
 from wheel_builder.machine_code.static_checks.waits import check_waits
@@ -320,6 +320,11 @@ def test_mutants_that_wait_less_are_counted_one_by_one():
 def test_a_wait_for_stores_at_a_barrier_is_a_verdict_of_its_own():
     mutants = less_waits("gfx942", kernel(STORE, "s_waitcnt vmcnt(0)", "s_barrier"))
     assert [(m.found, m.verdict) for m in mutants] == [(False, FENCE)] * 2
+
+
+def test_a_wait_between_lds_reads_of_one_register_is_a_verdict_of_its_own():
+    mutants = less_waits("gfx942", kernel(READ, "s_waitcnt lgkmcnt(0)", "ds_read_b32 v1, v9"))
+    assert [(m.found, m.verdict) for m in mutants] == [(False, ORDERED)] * 2
 
 
 HOLES = {
