@@ -28,6 +28,7 @@ class Counters:
 
     stores_apart: bool
     scalars_apart: bool
+    loads_in_order: bool
     keeps_half: bool
     depth: tuple[int, int, int, int]
 

@@ -13,7 +13,8 @@ for open questions.
   accesses before this barrier are assumed to use other places. The emulator reports the opposite as a race.
 - expcnt: exports and GDS, unused in compute kernels. Only the first GCN generation needed it before a
   store's sources were overwritten. The clocks needed by gfx9 after large stores are hazards (cdna.py).
-- Loads to the same register need no wait between them if both are in order.
+- Loads to the same register need no wait between them if both are in order. RDNA 4 counts loads from memory
+  in order, and writes their results in any (LLVM's pull request 105549).
 """
 
 import re
@@ -64,25 +65,33 @@ NO_COUNTERS = ("s_waitcnt_depctr", "s_wait_alu")
 
 @dataclass(frozen=True)
 class Queue:
-    """Operations counted by ``counter``. ``in_order``: they finish in the order of issue."""
+    """Operations counted by ``counter``. ``in_order``: they finish in the order of issue.
+
+    ``writes_in_order``: they also write registers in this order.
+    """
 
     name: str
     counter: str
     in_order: bool
+    writes_in_order: bool
 
 
 class Queues:
     """The queues of an ISA, by the names of its counters."""
 
-    def __init__(self, vector: str, lds: str, scalar: str) -> None:
-        self.vector = Queue("vector memory", vector, in_order=True)
-        self.lds = Queue("LDS", lds, in_order=True)
-        self.scalar = Queue("scalar memory", scalar, in_order=False)
-        self.flat_vector = Queue("flat in memory", vector, in_order=False)
-        self.flat_lds = Queue("flat in LDS", lds, in_order=False)
+    def __init__(self, vector: str, lds: str, scalar: str, *, loads_in_order: bool) -> None:
+        self.vector = Queue("vector memory", vector, in_order=True, writes_in_order=loads_in_order)
+        self.lds = Queue("LDS", lds, in_order=True, writes_in_order=True)
+        self.scalar = Queue("scalar memory", scalar, in_order=False, writes_in_order=False)
+        self.flat_vector = Queue("flat in memory", vector, in_order=False, writes_in_order=False)
+        self.flat_lds = Queue("flat in LDS", lds, in_order=False, writes_in_order=False)
 
 
-TOGETHER, SPLIT = Queues("vmcnt", "lgkmcnt", "lgkmcnt"), Queues("loadcnt", "dscnt", "kmcnt")
+@cache
+def queues_of(counters: Counters) -> Queues:
+    """The queues of an ISA with these counters."""
+    names = ("loadcnt", "dscnt", "kmcnt") if counters.scalars_apart else ("vmcnt", "lgkmcnt", "lgkmcnt")
+    return Queues(*names, loads_in_order=counters.loads_in_order)
 
 
 @dataclass(frozen=True)
@@ -155,7 +164,7 @@ def _is_unknown(mnemonic: str) -> bool:
 
 
 def _flights(operation: Operation, counters: Counters) -> Iterator[Flight]:
-    kind, results, queues = operation.kind, operation.writes, SPLIT if counters.scalars_apart else TOGETHER
+    kind, results, queues = operation.kind, operation.writes, queues_of(counters)
     if counters.keeps_half and (half := HALF_LOAD.match(operation.mnemonic)):
         results = frozenset(register + (HIGH if half["high"] else LOW) for register in results)
     if kind == "lds":

@@ -186,8 +186,8 @@ class Path:
 
     def _use(self, number: int, step: Step, queue: Queue, flying: Mapping[str, object]) -> None:
         for register in self._met(flying, step):
-            # In an ordered queue a later result comes later, even to the same register.
-            ordered = queue.in_order and any(
+            # With ordered writes a later result comes later, even to the same register.
+            ordered = queue.writes_in_order and any(
                 flight.queue == queue and register in flight.results for flight in step.flights
             )
             if not ordered or register in step.instruction.reads:

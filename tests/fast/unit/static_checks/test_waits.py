@@ -6,7 +6,9 @@ import pytest
 
 from tests.tools.made.assembly import kernel
 from tests.tools.missing_waits import less_waits
+from tests.tools.queues import ARRIVED, FENCE, NEEDED, ORDERED, UNUSED
 from wheel_builder.base.errors import ArchError, DeviceCodeError
+from wheel_builder.machine_code.static_checks import waits
 from wheel_builder.machine_code.static_checks.waits import check_waits
 
 GFX9, RDNA = ("gfx908", "gfx942"), ("gfx1030", "gfx1100")
@@ -120,6 +122,9 @@ SIGNAL, COMES = "s_barrier_signal -1", "s_barrier_wait 0xffff"
 APART = {
     "a load": ([LOAD], "s_wait_loadcnt 0x0", "s_wait_loadcnt 0x1", USE),
     "a load, LDS": ([LOAD], "s_wait_loadcnt 0x0", "s_wait_dscnt 0x0", USE),
+    "a load of a register of an earlier one": (
+        [LOAD], "s_wait_loadcnt 0x0", "s_wait_loadcnt 0x1", "global_load_dword v1, v[6:7], off",
+    ),
     "a load, an earlier one": ([LOAD, NEXT_LOAD], "s_wait_loadcnt 0x1", "s_wait_loadcnt 0x2", USE),
     "a load, invalidated caches": (
         [LOAD, "global_inv scope:SCOPE_DEV"], "s_wait_loadcnt 0x1", "s_wait_loadcnt 0x2", USE,
@@ -158,6 +163,10 @@ def test_a_wait_for_a_counter_of_its_own(begin, enough, less, use):
     assert texts("gfx1201", *begin, enough, use) == []
     assert len(texts("gfx1201", *begin, less, use)) == 1
     assert len(texts("gfx1201", *begin, use)) == 1
+
+
+def test_rdna4_reads_lds_in_order():
+    assert texts("gfx1201", READ, "ds_read_b32 v1, v9") == []
 
 
 def test_a_wait_of_other_isas_is_none():
@@ -297,13 +306,47 @@ def test_an_arch_without_rules_is_refused_in_words():
 
 def test_mutants_that_wait_less_are_counted_one_by_one():
     code = kernel(LOAD, WRITE, "s_waitcnt vmcnt(0) lgkmcnt(0)", "s_barrier", "s_waitcnt vmcnt(0)", USE)
-    found = {(m.instruction[:6], m.counter, m.weaker): m.found for m in less_waits("gfx942", code)}
+    found = {
+        (m.instruction[:6], m.counter, m.weaker): (m.found, m.verdict) for m in less_waits("gfx942", code)
+    }
     # Each vmcnt(0) makes up for the other, so a weaker one is not found.
     assert found == {
-        ("0x1608", "vmcnt", False): False, ("0x1608", "vmcnt", True): False,
-        ("0x1608", "lgkmcnt", False): True, ("0x1608", "lgkmcnt", True): True,
-        ("0x1610", "vmcnt", False): False, ("0x1610", "vmcnt", True): False,
+        ("0x1608", "vmcnt", False): (False, UNUSED), ("0x1608", "vmcnt", True): (False, UNUSED),
+        ("0x1608", "lgkmcnt", False): (True, NEEDED), ("0x1608", "lgkmcnt", True): (True, NEEDED),
+        ("0x1610", "vmcnt", False): (False, ARRIVED), ("0x1610", "vmcnt", True): (False, ARRIVED),
     }  # fmt: skip
+
+
+def test_a_wait_for_stores_at_a_barrier_is_a_verdict_of_its_own():
+    mutants = less_waits("gfx942", kernel(STORE, "s_waitcnt vmcnt(0)", "s_barrier"))
+    assert [(m.found, m.verdict) for m in mutants] == [(False, FENCE)] * 2
+
+
+def test_a_wait_between_lds_reads_of_one_register_is_a_verdict_of_its_own():
+    mutants = less_waits("gfx942", kernel(READ, "s_waitcnt lgkmcnt(0)", "ds_read_b32 v1, v9"))
+    assert [(m.found, m.verdict) for m in mutants] == [(False, ORDERED)] * 2
+
+
+HOLES = {
+    "results of loads": ("gfx942", [LOAD, "s_waitcnt vmcnt(0)", USE], "vmem"),
+    "LDS at a barrier": ("gfx942", [WRITE, "s_waitcnt lgkmcnt(0)", "s_barrier"], "lds"),
+    "scalars": ("gfx942", [SCALAR, "s_waitcnt lgkmcnt(0)", "s_mov_b32 s8, s4"], "smem"),
+    "loads of one register": ("gfx1201", [LOAD, "s_wait_loadcnt 0x0", LOAD], "vmem"),
+    "a branch by VCC": (
+        "gfx942", ["s_load_dwordx2 vcc, s[0:1], 0x0", "s_waitcnt lgkmcnt(0)", "s_cbranch_vccz 0"], "smem",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arch", "lines", "kinds"), HOLES.values(), ids=HOLES)
+def test_a_hole_of_the_check_is_seen_by_the_second_opinion(monkeypatch, arch, lines, kinds):
+    """The check forgets what is in flight behind operations of some kinds."""
+    assert [(m.found, m.verdict) for m in less_waits(arch, kernel(*lines))] == [(True, NEEDED)] * 2
+    known = waits.flights
+    monkeypatch.setattr(
+        waits, "flights", lambda arch, operation: () if operation.kind in kinds else known(arch, operation)
+    )
+    assert [(m.found, m.verdict) for m in less_waits(arch, kernel(*lines))] == [(False, NEEDED)] * 2
 
 
 POOL = [
