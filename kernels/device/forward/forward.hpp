@@ -125,7 +125,7 @@ FA_DEVICE bool attend(const B& block, int block_row) {
     const auto k = coded.keys(place);
     const auto v = coded.values(place);
     [[maybe_unused]] Choice<B::kEarlyLoads, EarlyCodes<B>, Nothing> early_codes;
-    [[maybe_unused]] typename B::Q begun;
+    [[maybe_unused]] typename B::Q::Begun begun;
     if constexpr (B::kEarlyLoads) {
       early_codes.load(block, k, v, tiles.begin + block.wave * B::kKeys, [&] {
         if constexpr (B::kEarlyQuery) begin_query(block, wave_row, begun);

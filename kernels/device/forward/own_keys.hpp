@@ -60,8 +60,13 @@ struct Nothing {};
 
 // Loads the words of Q beside codes, with kEarlyQuery.
 template <class B>
-FA_DEVICE void begin_query(const B& block, int wave_row, typename B::Q& query) {
-  query.template begin<typename CodedQueryOf<B>::Type>(packed_queries(block, wave_row), block.lane);
+FA_DEVICE void begin_query(const B& block, int wave_row, typename B::Q::Begun& begun) {
+  using Coded = typename CodedQueryOf<B>::Type;
+  if constexpr (kLone<typename B::Unit>) {
+    begun = B::Q::Rest::template begin<Coded>(packed_queries(block, wave_row), block.lane);
+  } else {
+    begun.held.template begin<Coded>(packed_queries(block, wave_row), block.lane);
+  }
 }
 
 // Codes of a wave's next tile of K and V.

@@ -194,31 +194,19 @@ struct Query {
   using Held = QueryInRegisters<Unit, 0, kInRegisters>;
   using Rest = QueryInLds<Unit, kInRegisters, kSteps - kInRegisters, kPadded, kFragments>;
   static constexpr int kLdsBytes = Rest::Tile::kBytes;
+  using Begun = Choice<kLone<Unit>, typename Rest::Words, Query>;  // between loads and operands
 
   Held held;
-  [[maybe_unused]] typename Rest::Words words;  // between begin and finish
   LdsBytes tile;
   int lane;
 
   Query() = default;
 
-  // In two parts, if all of Q is in one place.
-  template <class Coded, class View>
-  FA_DEVICE void begin(const View& view, int lane) {
-    if constexpr (kInRegisters == 0) {
-      words = Rest::template begin<Coded>(view, lane);
-    } else {
-      held.template begin<Coded>(view, lane);
-    }
-  }
+  // As load, of the words of `begin`.
   template <class Coded, class Sign>
-  FA_DEVICE void finish(LdsBytes to, const Coded& coded, Sign sign, int of_lane) {
-    if constexpr (kInRegisters == 0) {
-      tile = to, lane = of_lane;
-      Rest::finish(tile, words, coded, sign, lane);
-    } else {
-      held.finish(coded, sign);
-    }
+  FA_DEVICE Query(LdsBytes tile, const typename Rest::Words& words, const Coded& coded, Sign sign, int lane)
+      : tile(tile), lane(lane) {
+    Rest::finish(tile, words, coded, sign, lane);
   }
 
   // If several waves share the tile, only one fills it, and a barrier must follow.

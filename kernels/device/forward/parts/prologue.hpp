@@ -83,15 +83,17 @@ FA_DEVICE Sequence settled_sequence(FwdParams& params, int batch) {
 template <class B, class Coded>
 FA_DEVICE typename B::Q load_query(const B& block, int wave_row, typename B::Convert& convert,
                                    [[maybe_unused]] Coded& coded,
-                                   [[maybe_unused]] const typename B::Q& begun = {}) {
+                                   [[maybe_unused]] const typename B::Q::Begun& begun = {}) {
   const FwdParams& params = block.params;
   // Scales of int8 keep their sign.
   const QuerySign sign = B::kCounts                ? QuerySign(1)
                          : B::kConfig.scalar_scale ? QuerySign::from_bits(params.scale)
                                                    : QuerySign(coded.scale());
-  if constexpr (B::kEarlyQuery) {
+  if constexpr (B::kEarlyQuery && kLone<typename B::Unit>) {
+    return typename B::Q(block.k_tile + B::kTilesLds, begun, coded.query, sign, block.lane);
+  } else if constexpr (B::kEarlyQuery) {
     typename B::Q query = begun;
-    query.finish(block.k_tile + B::kTilesLds, coded.query, sign, block.lane);
+    query.held.finish(coded.query, sign);
     return query;
   } else if constexpr (B::kPacked) {
     return typename B::Q(block.k_tile + B::kTilesLds, coded.queries(wave_row), sign, convert, block.lane,
