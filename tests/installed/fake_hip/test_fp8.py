@@ -6,7 +6,7 @@ from test_quantised import CALL, CODES, COPIES, DENSE, FORMATS, PACKED
 KERNEL = "fa_fwd_fp8_bf16_d{}"
 OTHER = "gfx90a"
 # Archs and head dims with a kernel. gfx942 alone reads e4m3fnuz.
-KERNELS = [("gfx942", 64), ("gfx942", 128), ("gfx950", 64), ("gfx950", 128), ("gfx1201", 64), ("gfx1201", 128)]
+KERNELS = [(arch, head_dim) for arch in ("gfx942", "gfx950", "gfx1201") for head_dim in (64, 128)]
 CODES_OF = {"gfx942": FORMATS, "gfx950": FORMATS[:1], "gfx1201": FORMATS[:1]}
 with_kernels = pytest.mark.parametrize(("arch", "head_dim"), KERNELS)
 with_formats = pytest.mark.parametrize(

@@ -32,12 +32,13 @@ COUNTS = (
 STEPS = ("query_steps", "own_steps", "q_steps", "dout_steps")
 TWO_TILES = ("two_tiles", "two_tiles_in_turn")
 DIRECT = ("direct", "direct_slots")
+EAGER = "eager"
 OWN_KEYS = "own_keys"
 OF_CODES = ("two_stages", OWN_KEYS)
 CODED = answering(known_kinds(), FORWARD)["coded"]
 OF_FP8 = answering(known_kinds(), FP8)["fp8"]
 OWN_ELEMENTS = ("decode", "dot2_64", 128)  # kernel, unit and head dim with own_keys and elements of 16 bits
-TILES_AT_ONCE = dict.fromkeys((*TWO_TILES, *DIRECT, "eager"), 2) | {"slots_in_turn": 3, OWN_KEYS: 0}
+TILES_AT_ONCE = dict.fromkeys((*TWO_TILES, *DIRECT, EAGER), 2) | {"slots_in_turn": 3, OWN_KEYS: 0}
 
 
 @dataclass(frozen=True)
@@ -182,10 +183,8 @@ def _of_schedule(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
         yield f"{row.schedule} needs prefetch"
     if row.schedule == "slots_in_turn" and not {"padded_tiles", "plain_exponents"} <= {*row.switches}:
         yield "slots_in_turn needs padded_tiles and plain_exponents"
-    if row.schedule == "eager" and not ("padded_tiles" in row.switches and row.prefetch):
-        yield "eager needs padded_tiles and prefetch"
-    if row.schedule == "eager" and not (kernel.op == OF_FP8 and arch.isa.fp8 == "fnuz"):
-        yield "eager needs products of e4m3fnuz"
+    if row.schedule == EAGER:
+        yield from _of_eager(kernel, arch, row)
     if known_kinds()[kernel.op].rows == "shared_queries" and row.schedule != "two_stages":
         yield f"{kernel.op} has one schedule"
     if kernel.op == CODED and row.schedule not in OF_CODES:
@@ -195,6 +194,13 @@ def _of_schedule(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
         yield f"{OWN_KEYS} needs codes of 8 bits"
     if not turned and row.keys // 4 % row.value_lanes:
         yield f"{row.value_lanes} lanes do not divide {row.keys // 4} groups of keys"
+
+
+def _of_eager(kernel: Kernel, arch: Arch, row: Tile) -> Iterator[str]:
+    if "padded_tiles" not in row.switches or not row.prefetch:
+        yield f"{EAGER} needs padded_tiles and prefetch"
+    if kernel.op != OF_FP8 or arch.isa.fp8 != "fnuz":
+        yield f"{EAGER} needs products of e4m3fnuz"
 
 
 def _of_waves(arch: Arch, row: Tile) -> Iterator[str]:

@@ -24,14 +24,17 @@ FA_DEVICE void eager(const B& block, const typename B::Tiles& tiles, const Sourc
   const bool of_keys = uniform(block.wave) < B::kConfig.waves / 2;
   const int mover = block.thread % B::kMovers;
   u32x4 next;
+  const HeadRows rows = of_keys ? k.rows : v.rows;
   const auto load_next = [&](int first) {
+    const typename B::template TileView<Keys> view(rows, first);
+    static_assert(kSame<decltype(view), const typename B::template TileView<Values>>, "rows are as long");
     if (of_keys) {
       Keys stage;
-      stage.load(typename B::template TileView<Keys>(k.rows, first), mover);
+      stage.load(view, mover);
       next = stage.unit[0];
     } else {
       Values stage;
-      stage.load(typename B::template TileView<Values>(v.rows, first), mover);
+      stage.load(view, mover);
       next = stage.key[0];
     }
   };

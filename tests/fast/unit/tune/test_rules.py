@@ -85,6 +85,12 @@ def test_a_kernel_with_one_schedule():
     assert said("gfx908", 512, Change("schedule", "one_stage"), op="fwd_wide") == "fwd_wide has one schedule"
 
 
+def test_codes_of_8_bits_through_registers():
+    eager = Change("schedule", "eager")
+    assert said("gfx908", 64, eager) == "eager needs padded_tiles and prefetch"
+    assert said("gfx942", 64, eager, op="fwd_tall") == "eager needs products of e4m3fnuz"
+
+
 def test_waves_with_keys_of_their_own():
     assert said("gfx908", 64, Change("schedule", "own_keys")) == "own_keys needs codes of 8 bits"
     assert said("gfx908", 64, Change("query_steps", 3), op="decode_8bit") == ""
