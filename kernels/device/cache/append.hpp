@@ -22,7 +22,7 @@ struct ElementOf<DType::bf16> {
 FA_DEVICE int append_width(const AppendParams& params) { return params.vectors ? kAppendWidth : 1; }
 
 // A thread's unit of 2 * width elements of a head's row: neighbours, or `width` of each rotated half. Loops
-// in place of copies of code: memory bounds these kernels.
+// in place of copies, for short code.
 template <DType kDType>
 struct AppendedUnit {
   using Element = typename ElementOf<kDType>::Type;

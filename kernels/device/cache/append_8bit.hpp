@@ -96,7 +96,7 @@ struct CodedAppend {
     uint32_t most = 0;
     const auto add = [&](uint32_t bits) {
       const uint32_t magnitude = bits & 0x7fff;
-      const uint32_t finite = magnitude < kInfinity ? magnitude : kInfinity - 1;
+      const uint32_t finite = here(magnitude < kInfinity ? magnitude : kInfinity - 1);  // no v_minmax_u32
       const uint32_t counted = magnitude > kInfinity ? 0 : finite;
       most = most > counted ? most : counted;
     };

@@ -1,6 +1,7 @@
 // Copies a cache of 8 bits to elements of 16 bits, dense.
 #pragma once
 
+#include "device/arch/compiler.hpp"
 #include "device/arch/current.hpp"
 #include "device/arch/dtype.hpp"
 #include "device/cache/append.hpp"
@@ -68,6 +69,7 @@ struct Widen {
       const uint8_t codes[kWidenOdd] = {from[0], has_second ? from[second] : uint8_t{0}};
       const Elements<kWidenOdd> found = elements<kWidenOdd>(codes, descale);
       to[0] = found[0];
+      missed_operand_wait<kCurrentGfx>();
       if (has_second) to[second] = found[1];
     }
   }
