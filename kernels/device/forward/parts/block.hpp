@@ -93,7 +93,6 @@ struct Block {
   static constexpr bool kEarlyLoads =
       kCoded && kOwnKeys && kConfig.narrow_steps && kHeadDim <= 64 && !kTraits.separate_acc_vgprs;
   static constexpr bool kEarlyQuery = kEarlyLoads && (kTraits.matrix_instructions() || kLone<Unit>);
-  static constexpr bool kPlaced = kLone<Unit> && !kWithFeatures;
   static constexpr bool kSlots = kConfig.schedule == Schedule::direct_slots;
   static constexpr bool kDirect = kConfig.schedule == Schedule::direct || kSlots;
   static constexpr bool kEager = kConfig.schedule == Schedule::eager;
@@ -111,7 +110,7 @@ struct Block {
                          Choice<kTwoTiles, TurnedStage<Unit, kKeys, kWidth, kTile.threads>, Staged>>;
   template <bool kIsValue, class Own, class Staged, class Stage = Choice<kOwnKeys, Own, Staged>>
   using CodedOf = Choice<kCoded, CodedStage<Stage, kIsValue, kWholeCodes, Descales>, Stage>;
-  using Keys = CodedOf<false, OwnKeysOf<Unit, kKeys, kHeadDim, kCoded, kPlaced>,
+  using Keys = CodedOf<false, OwnKeysOf<Unit, kKeys, kHeadDim, kCoded, !kWithFeatures>,
                        StageOf<kHeadDim, true,
                                KeyStage<Unit, kKeys, kRowBytes / 2, kMovers, kPadded,
                                         LdsTile<kKeys, kRowBytes, Unit::kM, kPadded>, kElementBytes>>>;
@@ -121,7 +120,7 @@ struct Block {
       Choice<kFp8Values, ByteValueStage<Unit, kKeys, kValueDim, kMovers, kPadded, kConfig.value_lanes>,
              ValueStage<Unit, kKeys, kValueDim, kTile.threads, kPadded, kConfig.value_lanes,
                         kConfig.half_stores, ValueTile, kElementBytes>>;
-  using Values = CodedOf<true, OwnValuesOf<Unit, kKeys, kHeadDim, kCoded, kPlaced>,
+  using Values = CodedOf<true, OwnValuesOf<Unit, kKeys, kHeadDim, kCoded, !kWithFeatures>,
                          StageOf<kValueDim, false, StagedValues>>;
   using Q = Query<Unit, kRowBytes / kOperandBytes<Unit> / kSlices, kConfig.query_steps, kPadded>;
   using P = Probabilities<Unit, kKeys, kDType, kPadded, kConfig.schedule == Schedule::pipelined>;

@@ -2,8 +2,8 @@
 // (memory/own_codes.hpp). The only lane that has an element converts it.
 #pragma once
 
+#include "device/memory/codes/own_rows.hpp"
 #include "device/memory/own_codes.hpp"
-#include "device/memory/own_rows.hpp"
 
 namespace fa {
 
@@ -103,12 +103,12 @@ struct OwnElementValues {
   }
 };
 
-// Keys and values of a wave, codes or elements.
-template <class Unit, int kKeys, int kHeadDim, bool kCoded, bool kPlaced>
-using OwnKeysOf =
-    Choice<kCoded, OwnKeys<Unit, kKeys, kHeadDim, kPlaced>, OwnElementKeys<Unit, kKeys, kHeadDim>>;
-template <class Unit, int kKeys, int kHeadDim, bool kCoded, bool kPlaced>
-using OwnValuesOf =
-    Choice<kCoded, OwnValues<Unit, kKeys, kHeadDim, kPlaced>, OwnElementValues<Unit, kKeys, kHeadDim>>;
+// Keys and values of a wave, codes or elements. kPlain: with registers for places.
+template <class Unit, int kKeys, int kHeadDim, bool kCoded, bool kPlain>
+using OwnKeysOf = Choice<kCoded, OwnKeys<Unit, kKeys, kHeadDim, kLone<Unit> && kPlain>,
+                         OwnElementKeys<Unit, kKeys, kHeadDim>>;
+template <class Unit, int kKeys, int kHeadDim, bool kCoded, bool kPlain>
+using OwnValuesOf = Choice<kCoded, OwnValues<Unit, kKeys, kHeadDim, kLone<Unit> && kPlain>,
+                           OwnElementValues<Unit, kKeys, kHeadDim>>;
 
 }  // namespace fa

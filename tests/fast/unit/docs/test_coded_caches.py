@@ -22,12 +22,10 @@ FOUND = (
     *(Figure(FLOP, OURS, f"fwd 2048 fp16 d{dim}", 1000) for dim in (64, 128)),
 )
 COPIES = "the rows are copied to 16 bits first"
-ENDS = "the beginning and the end of a workgroup take a fifth of the time of 512 keys"
 SHORT = "the launch of the copy takes 3 of about 50 microseconds"
 NO_LATENT = ("gfx908", "gfx906", "gfx1010", "gfx1012", "gfx1030")
 # What misses its target, and why.
 MISSES = {
-    ("gfx906", "decode d64"): ENDS,
     **{
         (arch, "rows"): COPIES
         for arch, of in known_archs().items()
