@@ -359,7 +359,7 @@ def test_rows_of_656_bytes_are_read_by_a_checked_kernel(play, wrong, broken):
         "the kernels for latent attention of bf16, head_dim 576 over rows of 656 bytes are disabled on gfx942"
     )
     assert [disabled in each for each in shown["fallbacks"]] == [True] * broken
-    assert shown["kernels"] == ["fa_widen_bf16" if broken else "fa_mla_rows_bf16_d576"]
+    assert shown["kernels"][-1] == ("fa_widen_bf16" if broken else "fa_mla_rows_bf16_d576")
 
 
 @pytest.mark.parametrize("rotates", [False, True])
