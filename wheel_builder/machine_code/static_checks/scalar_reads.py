@@ -29,8 +29,8 @@ NAMED = re.compile(r"(va_vcc|sa_sdst|va_sdst)\(0\)")
 SETTLES_ALL = re.compile(r"t?buffer_(load|store|atomic)_")
 # Scalar instructions with an implicit read of VCC.
 READS_VCC = re.compile(r"s_cbranch_vcc")
-# Those reading their destination, left out of ``Operation.reads``: no other rule has a scalar instruction that
-# reads. There they would also change the figures of all archs, whose loops compute addresses by ``s_mulk``.
+# Those reading their destination, left out of ``Operation.reads``: no other rule asks what scalar
+# instructions read, and all archs' modelled figures would change, whose loops have ``s_mulk`` and ``s_addk``.
 MERGES = re.compile(r"s_(addk|mulk|cmovk?|bitset[01]|fmac)_")
 
 
