@@ -98,9 +98,8 @@ struct LatentKeys {
 
  private:
   FA_DEVICE void descales(Stage& stage, int first) const {
-    if constexpr (B::kCoded && !B::kScaled) {
+    if constexpr (B::kCoded && !B::kScaled)
       if (how.per_key(false)) load_descales(stage, first);
-    }
   }
 
   // A thread's rows of a tile, dense and paged ones by the same loads.

@@ -67,7 +67,8 @@ void require_shapes(const fa_mla_call& call, const Sizes& s) {
            std::to_string(s.head_dim);
   });
   problems.add_unless(s.nheads >= 1, [] { return std::string("q: expected at least 1 head, got 0"); });
-  problems.expect_shape({"kv_cache", call.kv_cache}, {s.paged ? s.places : s.batch, s.rows, 1, s.row_elements});
+  problems.expect_shape({"kv_cache", call.kv_cache},
+                        {s.paged ? s.places : s.batch, s.rows, 1, s.row_elements});
   problems.expect_shape({"out", call.out}, {s.batch, s.seqlen_q, s.nheads, s.value_dim});
   problems.expect_shape({"lse", call.lse}, {s.batch, s.nheads, s.seqlen_q});
   const auto optional = [&](const Named& named, const Shape& sizes) {

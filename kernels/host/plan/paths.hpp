@@ -49,9 +49,7 @@ constexpr Op op_of(Path path, Reads reads) {
 // The kernels of latent attention. `coded`: over a cache of 8 bits. `scaled`: over rows that hold their
 // scales.
 constexpr Op latent_op(bool coded, bool scaled) {
-  return scaled  ? op_of(Variant::packed_latent)
-         : coded ? op_of(Variant::coded_latent)
-                 : op_of(Path::latent);
+  return scaled ? op_of(Variant::packed_latent) : coded ? op_of(Variant::coded_latent) : op_of(Path::latent);
 }
 
 }  // namespace fa

@@ -145,8 +145,8 @@ def test_all_problems_are_reported_at_once_with_their_row(problems):
         (
             "row 2: unknown feature 'atomic_add' (did you mean atomic_fadd_f32?); known: atomic_fadd_f32, "
             "coded_bf16, fp8_d128, fp8_d64, int8_bf16, int8_d64, int8_fp16, large_bwd, large_head_dims, "
-            "latent_codes, latent_d576, steps_of_16, tall_d128, tall_d64, trains, uneven_bwd_d192, "
-            "uneven_d192"
+            "latent_codes, latent_d576, latent_rows, steps_of_16, tall_d128, tall_d64, trains, "
+            "uneven_bwd_d192, uneven_d192"
         ),
         "row 2: feature atomic_fadd_f32 stands there twice",
         "row 2: head_dims must be a list with at least one head dim",
