@@ -17,7 +17,9 @@ ORDERED = "a later operation of its queue overwrites what it waits for, and arri
 FENCE = "stores are in flight at a barrier: the order of global memory is not checked"
 NEEDED = "needed"
 
-NAMED = re.compile(r"\b([vsa])(?:(\d+)\b|\[(\d+):(\d+)\])|\b(vcc|exec|m0)")
+NAMED = re.compile(r"\b([vsa])(?:(\d+)\b(\.[lh]\b)?|\[(\d+):(\d+)\])|\b(vcc|exec|m0)")
+# On gfx10 and later these loads keep the other half of their register.
+HALF_LOAD = re.compile(r"\w+_load_(short_|ubyte_|sbyte_)?d16(_hi)?")
 READS_VCC = re.compile(r"v_div_fmas|v_dual_cndmask|s_cbranch_vcc")
 # The counters an operation raises: on gfx9, on gfx10 and gfx11, on gfx12.
 RAISED = (
@@ -76,12 +78,15 @@ def line(generation, text):
     if ATOMIC.match(text):
         has_result = RETURNS.search(text) is not None
         counters.append((LOAD if has_result else STORE)[generation])
+    results = registers(first) if has_result else frozenset()
+    if generation and (half := HALF_LOAD.match(text)):
+        results = frozenset(each for each in results if each.endswith(".h" if half[2] else ".l"))
     issued = tuple(
         Issued(
             counter,
             in_order=not text.startswith(("s_", "flat_")),
             overtakes=text.startswith(("s_", "flat_")) or counter == "loadcnt",
-            results=registers(first) if has_result else frozenset(),
+            results=results,
             in_lds=(counter in RAISED[0][1] and text[0] != "s" and not BETWEEN_LANES.match(text)) or into_lds,
             stores=not has_result and not into_lds and text[:2] != "ds",
         )
@@ -93,11 +98,13 @@ def line(generation, text):
 @cache
 def registers(text):
     found = {"vcc"} if READS_VCC.match(text) else set()
-    for bank, single, begin, end, special in NAMED.findall(text):
+    for bank, single, half, begin, end, special in NAMED.findall(text):
         if special:
             found.add(special)
         else:
-            found |= {f"{bank}{n}" for n in range(int(single or begin), int(single or end) + 1)}
+            halves = ("", half) if half else ("", ".l", ".h")
+            numbers = range(int(single or begin), int(single or end) + 1)
+            found |= {f"{bank}{n}{each}" for n in numbers for each in halves}
     return frozenset(found)
 
 
