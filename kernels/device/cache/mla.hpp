@@ -3,8 +3,7 @@
 // A workgroup has one or two steps' rows (all heads and queries of a sequence together) and a part of the
 // keys. Its waves share these rows and divide head_dim: each has a slice of V's elements and an equal share
 // of the rest of K. It moves only its slice of K, which includes its slice of V. The product of its slices of
-// Q and K is a part of each score. All waves add up the parts, compute the same softmax, and multiply by
-// their slices of V. No product is computed twice, and no key is loaded twice.
+// Q and K is a part of each score. All waves add up the parts, and multiply by their slices of V.
 #pragma once
 
 #include "device/cache/mla_block.hpp"

@@ -10,6 +10,7 @@
 
 #include "device/arch/current.hpp"
 #include "device/forward/coded_scores.hpp"
+#include "device/forward/eager.hpp"
 #include "device/forward/fp8_scores.hpp"
 #include "device/forward/int8_scores.hpp"
 #include "device/forward/own_keys.hpp"
@@ -17,7 +18,6 @@
 #include "device/forward/parts/block.hpp"
 #include "device/forward/parts/direct.hpp"
 #include "device/forward/parts/direct_slots.hpp"
-#include "device/forward/parts/eager.hpp"
 #include "device/forward/parts/epilogue.hpp"
 #include "device/forward/parts/features.hpp"
 #include "device/forward/parts/in_turn.hpp"

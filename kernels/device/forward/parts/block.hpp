@@ -2,8 +2,7 @@
 // the grid, and the keys seen by its rows.
 //
 // With Rows::packed (decode: split-KV with PackGQA), a workgroup has one step's rows of a head of k and v,
-// and a part of the keys. All its waves compute the same scores, and each computes its own part of head_dim
-// of the output. Or each has keys of its own (forward/own_keys.hpp).
+// and a part of the keys. Its waves compute the same scores and own parts of head_dim, or have own keys.
 #pragma once
 
 #include "device/arch/device.hpp"
