@@ -69,7 +69,7 @@ struct OwnCodes {
 
   // V as operands A of O^T: four elements of each of a lane's keys, in the order of unpacked codes.
   struct Values {
-    using Turned = OwnValues<Unit, kKeys, kValues>;
+    using Turned = OwnValues<Unit, kKeys, kValues, false>;
     static_assert(Turned::kWidth == 4, "half a unit");
 
     u32x2 key[Turned::kSteps][Unit::kRun];
