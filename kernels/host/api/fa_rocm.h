@@ -158,8 +158,8 @@ fa_status fa_widen(const fa_widen_call* call, fa_message* message);
  * kv_descale: FA_FP32 (batch, 1), or one for each key, the first three dimensions of kv_cache. Codes times it
  * are keys. Absent: 1.
  *
- * Or the last dimension of kv_cache is 656, of FA_E4M3FN, beside a q of FA_BF16 with headdim 576: a key is then
- * 512 codes, four FA_FP32, each the scale of 128 codes, and 64 elements of FA_BF16. Without kv_descale.
+ * Or the last dimension of kv_cache is 656, of FA_E4M3FN, beside a q of FA_BF16 with headdim 576: a key is
+ * then 512 codes, four FA_FP32, each the scale of 128 codes, and 64 elements of FA_BF16. Without kv_descale.
  *
  * cache_seqlens, FA_INT32 (batch): keys of a sequence; default: all. `causal`: row i sees key j only if
  * j <= i + keys - seqlen_q. Rows without a key: out 0, lse +infinity. Only the kernel reads integers, and
