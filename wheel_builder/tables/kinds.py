@@ -33,6 +33,7 @@ CHOICES = {
     "tile": ("forward", "dkdv", "dq"),
     "lacks": FEATURES,
     "multiplies": ("fp16", FP8, INT8),
+    "beside": ("bf16",),
     "rows": (QUERIES, MANY_QUERIES, UNEVEN_QUERIES, SHARED_QUERIES, PACKED),
 }
 # Of paths, in C++, and the calls that have them.
@@ -69,6 +70,7 @@ class Kind:
     value_dim: int = 0
     products: tuple[int, ...] = ()
     multiplies: str = ""
+    beside: str = ""
     launches: tuple[str, ...] = ()
     canary: str = ""
 

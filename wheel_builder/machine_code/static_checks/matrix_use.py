@@ -33,7 +33,7 @@ def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
 
     Kernels for any head dim have none, because the compiler does not know their sizes.
     """
-    dtype = _dtype_of_tiles(kernel.name)
+    dtype, beside = _dtypes_of_tiles(kernel.name)
     hardware = arch_named(arch)
     # RDNA2's two-term products lack a bf16 form. Kernels may turn bf16 into fp16 if exact
     # (kernels/device/scores/narrow.hpp).
@@ -45,12 +45,13 @@ def check_matrix_use(arch: str, kernel: Kernel) -> tuple[Finding, ...]:
     if not hardware.isa.packed_dots:
         more += f"|{MIXED}"
     longest = min(hardware.isa.fp8_k, LONGEST_INT8)
-    counts = COUNTS[hardware.isa.unit].format(k=longest) if dtype == INT8 else ""
-    if counts:
-        more += f"|{counts}"
+    # Of its second kind of products.
+    second = COUNTS[hardware.isa.unit].format(k=longest) if dtype == INT8 else _expected(hardware, beside)
+    if second:
+        more += f"|{second}"
     texts = [*_problems(found, _expected(hardware, dtype), more, needed=needed)]
-    if counts and not any(re.fullmatch(counts, name) for name in found):
-        texts.append(f"no matrix instruction of int8, expected {counts}")
+    if second and not any(re.fullmatch(second, name) for name in found):
+        texts.append(f"no matrix instruction of {beside or INT8}, expected {second}")
     return tuple(Finding(CHECK, arch, kernel.name, text) for text in texts)
 
 
@@ -71,16 +72,16 @@ def _problems(found: Counter[str], expected: str, more: str, *, needed: bool) ->
             yield f"{count} of {name}, {words}"
 
 
-def _dtype_of_tiles(name: str) -> str:
-    """The dtype of the kernel's products. Empty for a kernel without tiles."""
+def _dtypes_of_tiles(name: str) -> tuple[str, str]:
+    """The dtypes of the kernel's products, and of a second kind of them. Empty for a kernel without tiles."""
     match = INSTANCE.fullmatch(name)
     if match is None:
         title = f"{name} is not an instance's name"
         raise DeviceCodeError(title, ["expected fa_<op>_<dtype>_d<head dim> or fa_<op>_<dtype>"])
     if not match["head_dim"]:
-        return ""
+        return "", ""
     kind = known_kinds().get(match["op"])
-    return kind.multiplies or match["dtype"] if kind else match["dtype"]
+    return (kind.multiplies or match["dtype"], kind.beside) if kind else (match["dtype"], "")
 
 
 def _expected(arch: Arch, dtype: str) -> str:

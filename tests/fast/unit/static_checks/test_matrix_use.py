@@ -137,6 +137,17 @@ def test_int8_by_mfma(arch, fp8, counts, name):
     assert missing == f"no matrix instruction of int8, expected {name}"
 
 
+def test_rows_of_656_bytes_need_both_kinds_of_products():
+    rows = "fa_mla_rows_bf16_d576"
+    assert texts("gfx942", rows, MFMA_16, MFMA_BF) == []
+    (missing,) = texts("gfx942", rows, MFMA_16)
+    assert missing.startswith("no matrix instruction of bf16, expected v_mfma_f32_")
+    (missing,) = texts("gfx942", rows, MFMA_BF)
+    assert missing.startswith("no matrix instruction of its type, expected ")
+    (foreign,) = texts("gfx942", "fa_mla_8bit_bf16_d576", MFMA_16, MFMA_BF)
+    assert foreign.startswith("1 of v_mfma_f32_32x32x8_bf16, expected ")
+
+
 def test_int8_counts_by_dots_without_matrix_instructions():
     int8, counts = "fa_fwd_int8_fp16_d128", "v_dot4c_i32_i8 v0, v1, v2"
     assert texts("gfx1030", int8, DOT2, counts, "v_dot4_i32_i8 v0, v1, v2, v3") == []
