@@ -4,7 +4,7 @@ Standard library only.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -77,6 +77,13 @@ class Kind:
     def of_v(self, head_dim: int) -> int:
         """The head dim of v in kernels whose q and k have ``head_dim``."""
         return self.value_dim or head_dim
+
+    def built(self, dtype: str, head_dim: int, features: Container[str]) -> bool:
+        """Whether an arch with these features has the kernel."""
+        return any(
+            dtype in row.dtypes and head_dim in row.head_dims and all(each in features for each in row.needs)
+            for row in self.kernels
+        )
 
     @property
     def plain(self) -> bool:

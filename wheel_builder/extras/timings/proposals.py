@@ -6,6 +6,7 @@ share them (sharing.py).
 """
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from wheel_builder.pipeline.images import begin, builder_image
 from wheel_builder.pipeline.progress import Step as Shown
 from wheel_builder.pipeline.verification import build_emulator
 from wheel_builder.tables.archs import arch_named
+from wheel_builder.tables.kinds import known_kinds
 from wheel_builder.tables.row_ids import todays_ids
 from wheel_builder.tables.tiles import known_tiles
 
@@ -82,9 +84,8 @@ def propose_all(arch: str, plan: Plan, context: RunContext, budget: Budget, *, p
 
 
 def tunable(arch: str) -> list[Kernel]:
-    """The kernels with rows, models and cases: small head dims first, and dtypes beside each other."""
-    matches = (NAME.match(name) for name in todays_ids(known_tiles(), arch_named(arch)))
-    names = [each[0] for each in matches if each and each["op"] in works()]
+    """The arch's kernels with rows, models and cases: small head dims first, and dtypes beside each other."""
+    names = [each[0] for each in with_rows(arch) if each["op"] in works()]
     return sorted(
         (kernel_named(arch, name) for name in names), key=lambda k: (k.head_dim, k.op, k.dtype != "fp16")
     )
@@ -92,9 +93,19 @@ def tunable(arch: str) -> list[Kernel]:
 
 def without_candidates(arch: str) -> list[str]:
     """The arch's kernels that have rows and no candidates, and why."""
-    matches = (NAME.match(name) for name in todays_ids(known_tiles(), arch_named(arch)))
-    ops = dict.fromkeys(each["op"] for each in matches if each and each["op"] in untuned())
+    ops = dict.fromkeys(each["op"] for each in with_rows(arch) if each["op"] in untuned())
     return [f"no candidates of fa_{op}: {untuned()[op]}" for op in ops]
+
+
+def with_rows(arch: str) -> list[re.Match[str]]:
+    """The names of the arch's kernels with rows. It may share rows of kernels that it does not have."""
+    features = arch_named(arch).features
+    matches = (NAME.match(name) for name in todays_ids(known_tiles(), arch_named(arch)))
+    return [
+        each
+        for each in matches
+        if each and known_kinds()[each["op"]].built(each["dtype"], int(each["head_dim"]), features)
+    ]
 
 
 def wanted_kernels(arch: str, budget: Budget, listed: Listed) -> list[Kernel]:
