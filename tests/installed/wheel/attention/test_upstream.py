@@ -52,7 +52,7 @@ def test_a_planted_error_just_beyond_the_rule_is_refused(times, right):
 
 
 def test_a_nan_of_the_plain_computation_leaves_the_allowance_of_all_other_rows(monkeypatch):
-    """On CPUs with AMX, products of bf16 give NaN beside infinite numbers: nine cases of gfx906 and gfx908."""
+    """On CPUs with AMX, products of bf16 give NaN beside infinite numbers (nine cases of two archs)."""
     exact = sequence(torch.bfloat16)
     spoiled, plainly = [], reference_attention.attention
 
