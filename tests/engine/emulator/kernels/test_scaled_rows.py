@@ -114,12 +114,13 @@ class SwappedScales(Planted):
 
 
 class NeighboursScale(Planted):
-    """Of one group, in one pair of rows."""
+    """Of one group, in each pair of rows."""
 
     def changed(self, data):
-        at = [row + CODES + 4 for row in (6 * self.row_bytes, 7 * self.row_bytes)]
-        first, second = (data[one : one + 4] for one in at)
-        data[at[0] : at[0] + 4], data[at[1] : at[1] + 4] = second, first
+        rows = self.rows_of(data)
+        for pair in zip(rows[::2], rows[1::2], strict=False):
+            first, second = (slice(row + CODES + 4, row + CODES + 8) for row in pair)
+            data[first], data[second] = data[second], data[first]
         return bytes(data)
 
 
