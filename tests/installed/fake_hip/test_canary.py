@@ -611,10 +611,6 @@ ONE_ROW = (
 # In the code copy for packed sequences, the compiler's first one.
 SECOND_BLOCK = ("fa_bwd_delta_fp16", r"s_lshl_b32 (s\d+), s2, 7", r"s_lshl_b32 \1, s2, 9")
 QUIET = ("fa_append_bf16", r"v_or_b32_e32 (v\d+), 0x400000", r"v_and_b32_e32 \1, 0x400000")
-# A thread with only the first half of its elements.
-HALF_A_THREAD = (
-    "fa_append_fp16", r"(global_load_dwordx4 [^\n]*\n\ts_)or(_b64 exec)", r"\1and\2"
-)  # fmt: skip
 WITHOUT = """
 from flash_attn_rocm.canary import caches, rows
 wanted = {}
@@ -681,15 +677,6 @@ with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as c
         q, cache, cache.clone(), k.fill_(torch.nan), v, rotary_cos=turns, rotary_sin=turns,
         cache_seqlens=torch.tensor([3], dtype=torch.int32))
 shown["apart"] = (~cache[0, 3, :, :32].isnan()).float().mean().item()
-shown["fallbacks"] = [str(each.message) for each in caught]
-"""
-HEAD_DIM_72 = """
-q, k, v = (torch.randn(1, n, 1, 72).half() for n in (1, 3, 3))
-cache = torch.zeros(1, 40, 1, 72).half()
-with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    flash_attn_with_kvcache(q, cache, cache.clone(), k, v, cache_seqlens=torch.tensor([3], dtype=torch.int32))
-shown["apart"] = (cache[0, 3:6] - k[0]).abs().max().item()
 shown["fallbacks"] = [str(each.message) for each in caught]
 """
 # A wrong instruction, a call affected by it, the size of the error, the disabled kernels, the affected rows.
