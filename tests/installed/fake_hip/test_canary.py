@@ -86,12 +86,12 @@ def findings(tmp_path):
 
 @pytest.fixture
 def wrong(tmp_path, monkeypatch):
-    """Replaces a kernel's first matching instruction, in the emulator's input."""
+    """Replaces the first matching instruction of an arch's kernel, in the emulator's input."""
 
-    def change(kernel, pattern, becomes):
+    def change(kernel, pattern, becomes, arch="gfx942"):
         folder = tmp_path / "disassembly"
         shutil.copytree(Path(os.environ["FA_FAKE_HIP_DISASSEMBLY"]), folder, copy_function=os.symlink)
-        for file in folder.glob("gfx942*.s"):
+        for file in folder.glob(f"{arch}-*.s"):
             text = file.read_text()
             head, mark, body = text.partition(f"<{kernel}>:\n")
             if mark:
@@ -100,7 +100,7 @@ def wrong(tmp_path, monkeypatch):
                 file.unlink()
                 file.write_text(head + mark + changed)
                 return {"disassembly": str(folder)}
-        message = f"no {kernel}"
+        message = f"no {kernel} of {arch}"
         raise AssertionError(message)
 
     return change
@@ -338,11 +338,15 @@ shown["out"] = out[0, 0, 3, ::128].tolist()
 """
 
 
-def test_rows_of_656_bytes_are_widened_by_a_kernel_where_none_reads_them(play):
-    shown = play(ROWS_OF_656_BYTES, arch="gfx1100")
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("arch", ["gfx1100"])
+def test_rows_of_656_bytes_are_widened_by_a_checked_kernel_or_pytorch(play, wrong, broken, arch):
+    at = r"v_mul_f32_e32 (v\d+), (v\d+), (v\d+)", r"v_add_f32_e32 \1, \2, \3"  # a code and its descale
+    shown = play(ROWS_OF_656_BYTES, arch=arch, **wrong("fa_widen_bf16", *at, arch) if broken else {})
     assert shown["out"] == [1.0, 2.0, 3.0, 4.0]
-    assert shown["kernels"] == ["fa_widen_bf16", "fa_mla_bf16_d576"]
-    assert shown["fallbacks"] == []
+    assert shown["kernels"] == ["fa_widen_bf16"] * (not broken) + ["fa_mla_bf16_d576"]
+    disabled = f"the kernels for bf16, head_dim 128 with a cache of 8 bits are disabled on {arch}"
+    assert [disabled in each for each in shown["fallbacks"]] == [True] * broken
 
 
 @pytest.mark.parametrize("broken", [False, True])
@@ -611,6 +615,10 @@ ONE_ROW = (
 # In the code copy for packed sequences, the compiler's first one.
 SECOND_BLOCK = ("fa_bwd_delta_fp16", r"s_lshl_b32 (s\d+), s2, 7", r"s_lshl_b32 \1, s2, 9")
 QUIET = ("fa_append_bf16", r"v_or_b32_e32 (v\d+), 0x400000", r"v_and_b32_e32 \1, 0x400000")
+# A thread with only the first half of its elements.
+HALF_A_THREAD = (
+    "fa_append_fp16", r"(global_load_ushort [^\n]*\n(?:\t[^\n]*\n){4}\ts_)or(_b64 exec)", r"\1and\2"
+)  # fmt: skip
 WITHOUT = """
 from flash_attn_rocm.canary import caches, rows
 wanted = {}
@@ -679,6 +687,15 @@ with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as c
 shown["apart"] = (~cache[0, 3, :, :32].isnan()).float().mean().item()
 shown["fallbacks"] = [str(each.message) for each in caught]
 """
+HEAD_DIM_72 = """
+q, k, v = (torch.randn(1, n, 1, 72).half() for n in (1, 3, 3))
+cache = torch.zeros(1, 40, 1, 72).half()
+with kernels_on_host_memory(fake_hip), warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    flash_attn_with_kvcache(q, cache, cache.clone(), k, v, cache_seqlens=torch.tensor([3], dtype=torch.int32))
+shown["apart"] = (cache[0, 3:6] - k[0]).abs().max().item()
+shown["fallbacks"] = [str(each.message) for each in caught]
+"""
 # A wrong instruction, a call affected by it, the size of the error, the disabled kernels, the affected rows.
 HOLES = {
     "64 causal rows": (
@@ -710,6 +727,10 @@ HOLES = {
         QUIET, NO_NUMBERS, 0.05, "the kernels for bf16, writing into caches are disabled",
         ["append", "append, all of a row rotated, pages", "append, interleaved",
          "append, interleaved, rows by index"],
+    ),
+    "a head dim that is an odd multiple of 8": (
+        HALF_A_THREAD, HEAD_DIM_72, 0.5, "the kernels for fp16, writing into caches are disabled",
+        ["append", "append, interleaved", "append, pages, not rotated"],
     ),
 }  # fmt: skip
 
