@@ -12,10 +12,11 @@ from flash_attn_rocm.suite.rule import judge
 from flash_attn_rocm.values import kinds
 
 KERNELS = [kernel for kernel in CALLED if kernel.op == kinds.ATTENDING[kinds.CODED]]
+# Pages take the loop with features.
 LOOPS = {"plain": {}, "paged": {"store": "paged", "page": 64}}
 ROWS = 4
-STEP, RUNS = 16, 8  # keys: no kernel has larger tiles than all of them
-BEFORE = 256  # keys: at least a tile for each wave
+STEP, RUNS = 16, 8  # keys of a matrix step, and steps of the largest tile
+BEFORE = 128  # keys: no workgroup has more in one tile of each wave
 LARGE = 10.0
 
 
