@@ -18,6 +18,8 @@ FENCE = "stores are in flight at a barrier: the order of global memory is not ch
 NEEDED = "needed"
 
 NAMED = re.compile(r"\b([vsa])(?:(\d+)\b(\.[lh]\b)?|\[(\d+):(\d+)\])|\b(vcc|exec|m0)")
+# Stores of spilled registers, into a thread's own memory: no barrier orders them.
+SPILL = re.compile(r"scratch_store|buffer_store_dword(x\d)? \S+, off,")
 # On gfx10 and later these loads keep the other half of their register.
 HALF_LOAD = re.compile(r"\w+_load_(short_|ubyte_|sbyte_)?d16(_hi)?")
 READS_VCC = re.compile(r"v_div_fmas|v_dual_cndmask|s_cbranch_vcc")
@@ -88,7 +90,7 @@ def line(generation, text):
             overtakes=text.startswith(("s_", "flat_")) or counter == "loadcnt",
             results=results,
             in_lds=(counter in RAISED[0][1] and text[0] != "s" and not BETWEEN_LANES.match(text)) or into_lds,
-            stores=not has_result and not into_lds and text[:2] != "ds",
+            stores=not (has_result or into_lds or text[:2] == "ds" or SPILL.match(text)),
         )
         for counter in counters
     )

@@ -322,6 +322,19 @@ def test_a_wait_for_stores_at_a_barrier_is_a_verdict_of_its_own():
     assert [(m.found, m.verdict) for m in mutants] == [(False, FENCE)] * 2
 
 
+@pytest.mark.parametrize(
+    ("arch", "spill", "wait"),
+    [
+        ("gfx906", "buffer_store_dword v1, off, s[64:67], 0 offset:40", "s_waitcnt vmcnt(0)"),
+        ("gfx1100", "scratch_store_b32 off, v1, off", "s_waitcnt_vscnt null, 0x0"),
+    ],
+)
+def test_no_barrier_orders_stores_of_spilled_registers(arch, spill, wait):
+    """They go to a thread's own memory. gfx906's fa_fwd_wide_bf16_d512 has such a wait."""
+    mutants = less_waits(arch, kernel(spill, wait, "s_barrier"))
+    assert {(m.found, m.verdict) for m in mutants} == {(False, UNUSED)}
+
+
 def test_a_wait_between_lds_reads_of_one_register_is_a_verdict_of_its_own():
     mutants = less_waits("gfx942", kernel(READ, "s_waitcnt lgkmcnt(0)", "ds_read_b32 v1, v9"))
     assert [(m.found, m.verdict) for m in mutants] == [(False, ORDERED)] * 2
