@@ -168,5 +168,6 @@ shown["checked"] = len(launches[0]) - len(launches[1])
     )
     assert shown["checked"] > 30
     right(shown, ["fa_fwd_bf16_d32"] if wrong else [*COPIES, "fa_fwd_bf16_d32"])
-    words = r"bf16, head_dim 32 with a cache of 8 bits are disabled on gfx.* found: 8 bits, "
+    disabled = "bf16, head_dim 32 with a cache of 8 bits are disabled on gfx"
+    words = rf"{disabled}.* found: 8 bits, decode, causal, pages"
     assert [re.search(words, each) is not None for each in shown["warned"]] == [True] * wrong
