@@ -7,6 +7,9 @@
 # a hanging process in wine, so it has its own limit: FA_WINE_SECONDS.
 set -eu
 
+# wine does not ask Linux for AMX's registers: with AMX, PyTorch's products of bf16 are illegal instructions.
+export ONEDNN_MAX_CPU_ISA="${ONEDNN_MAX_CPU_ISA:-AVX512_CORE_BF16}"
+
 # wine's first process starts services, which would keep the pipe open: they start here, and stay. -p keeps the server
 # from ending while the next process asks it, and fails if a server runs already.
 wineserver -p 2>/dev/null || true

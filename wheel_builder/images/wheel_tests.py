@@ -21,8 +21,6 @@ FULL = "FA_FULL"
 TIERS = RELEASE_TIER, NIGHTLY_TIER = "release", "nightly"
 MOST_FAILURES = 20  # enough to show that a kernel is wrong everywhere
 WINE_SECONDS, FULL_WINE_SECONDS = 1800, 86400  # after this time a suite under wine counts as hung
-# Wine does not ask Linux for AMX's registers: with AMX, PyTorch's products of bf16 are illegal instructions.
-WINE_CPU = "AVX512_CORE_BF16"
 # Installed as by a user, then tested from a folder outside checkout and wheel.
 INSTALL_AND_TEST = f"""
 set -eu
@@ -42,7 +40,6 @@ cd /out
 PYTHONPATH=$(echo "${{PYTHONPATH:-}}" | tr : ';')
 seconds=${{{FULL}:+{FULL_WINE_SECONDS}}}
 export PYTHONPATH FA_FAKE_HIP_DLL="${{PRELOAD:-}}" FA_WINE_SECONDS="${{seconds:-{WINE_SECONDS}}}"
-export ONEDNN_MAX_CPU_ISA={WINE_CPU}
 windows-python -m pytest -p no:cacheprovider --strict-markers -W error \\
     -W "ignore:Failed to initialize NumPy" \\
     --maxfail="$MOST_FAILURES" --junit-xml=/out/{JUNIT} -q /tests

@@ -75,14 +75,6 @@ def test_the_record_says_that_it_was_wine_and_not_windows(tmp_path):
     assert "PRELOAD=/fake_hip/amdhip64_7.dll" in command
 
 
-def test_products_do_without_amx(tmp_path):
-    """On processors with AMX, products of bf16 ended all suites under wine in an illegal instruction."""
-    engine = passing(suite())
-    verify(tmp_path, engine)
-    [command] = engine.commands
-    assert "\nexport ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16\n" in command[-1]
-
-
 def test_more_archs_make_another_record(tmp_path):
     engine = passing(suite())
     verify(tmp_path, engine)
