@@ -13,7 +13,7 @@ from sageattention import _checks
 
 # How the reason of every call begins.
 IN_16_BITS = (
-    "sageattention of flash-attn-rocm: products of {} with sums in fp32, more exact than 8 bits, because {}; "
+    "sageattention of flash-attn-rocm: products of {} with sums in fp32, more exact than 8 bits, because {}"
 )
 IN_8_BITS = "sageattention of flash-attn-rocm: q and k are rotated and quantised to int8; "
 # Why a function stays in 16 bits.
@@ -127,7 +127,8 @@ def explains(
             return replace(found, reason=f"{IN_8_BITS}{found.reason}")
         support: Support = explain(call.function, *call.arguments, **call.options)
         dtype = str(own.q.dtype).removeprefix("torch.")
-        return replace(support, reason=f"{IN_16_BITS.format(dtype, found)}{support.reason}")
+        reasons = dict.fromkeys((found, support.reason))  # one may be the reason for both
+        return replace(support, reason=IN_16_BITS.format(dtype, "; ".join(reasons)))
 
     return explained
 
