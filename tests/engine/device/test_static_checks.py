@@ -231,6 +231,13 @@ ADDING = re.compile("fa_bwd_fused_")
 COUNTERS = {name: (arch.isa.unit, arch.isa.counters) for name, arch in known_archs().items()}
 
 
+def is_for_a_hazard(arch, kernel, mutant):
+    """Whether the check of hazards finds a kernel without the wait: RDNA 1's waits for stores are for these."""
+    numbers = [n for n, each in enumerate(kernel.instructions) if str(each) == mutant.instruction]
+    waits = WAITING.get(RULES[arch], ())
+    return kernel.instructions[numbers[0]].mnemonic in waits and not missed_waits(arch, kernel, numbers)
+
+
 @pytest.mark.parametrize("arch", one_of_each(COUNTERS))
 @pytest.mark.parametrize(
     "pattern", [ATTACKED, pytest.param(re.compile("fa_"), marks=pytest.mark.full)], ids=["some", "all"]
@@ -242,11 +249,12 @@ def test_a_kernel_that_waits_less_is_found(kernels_of, arch, pattern):
     assembly, between LDS reads of one register, which arrive in order, for paths that it removes later, and
     before barriers. Backward kernels tell it that no load is in flight (no_loads_in_flight).
     """
-    mutants = [mutant for kernel in kernels_of(arch, pattern) for mutant in less_waits(arch, kernel)]
+    kernels = {kernel.name: kernel for kernel in kernels_of(arch, pattern)}
+    mutants = [mutant for kernel in kernels.values() for mutant in less_waits(arch, kernel)]
     assert len(mutants) > 100
     assert [str(mutant) for mutant in mutants if mutant.found != (mutant.verdict == NEEDED)] == []
-    fences = [str(mutant) for mutant in mutants if mutant.verdict == FENCE]
-    assert [each for each in fences if not ADDING.match(each)] == []
+    fences = [mutant for mutant in mutants if mutant.verdict == FENCE and not ADDING.match(mutant.kernel)]
+    assert [str(each) for each in fences if not is_for_a_hazard(arch, kernels[each.kernel], each)] == []
 
 
 # gfx950's kernels with loads straight into LDS and both dtypes.
