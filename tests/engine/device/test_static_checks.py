@@ -180,14 +180,26 @@ def written_by_no_instruction(kernel, number):
     """Whether two states stand before an AccVGPR is written, and none of the four before writes a source."""
     if kernel.instructions[number].text != "s_nop 1":
         return False
-    after, before = kernel.instructions[number + 1], {number}
-    near = set()
-    for _ in range(4):
+    after = kernel.instructions[number + 1]
+    return after.mnemonic == ACC_WRITE and after.reads.isdisjoint(written_before(kernel, number, 4))
+
+
+def reads_lanes_long_after(kernel, number):
+    """Whether a read of other lanes follows, of registers that were written more than two states before."""
+    if kernel.instructions[number].text != "s_nop 1":
+        return False
+    first, second = kernel.instructions[number + 1 : number + 3]
+    near, nearer = (written_before(kernel, number, states) for states in (2, 1))
+    return "_dpp " in first.text and first.reads.isdisjoint(near) and second.reads.isdisjoint(nearer)
+
+
+def written_before(kernel, number, count):
+    """The registers written by the last ``count`` instructions before one, on all paths."""
+    before, registers = {number}, set()
+    for _ in range(count):
         before = {each for at in before for each in kernel.predecessors[at]}
-        near |= before
-    return after.mnemonic == ACC_WRITE and all(
-        after.reads.isdisjoint(kernel.instructions[each].writes) for each in near
-    )
+        registers.update(*(kernel.instructions[each].writes for each in before))
+    return registers
 
 
 # Of whose kernels the compiler's waits are all of a kind that need not be found.
@@ -197,7 +209,7 @@ NONE_NEEDED = {"cdna0"}
 def is_needed(kernel, number):
     """Whether a wait of the compiler's must be found missing. See the test for the others."""
     lone = kernel.instructions[number].text == "s_nop 0"
-    others = (joins_a_later_block, written_anew, written_by_no_instruction)
+    others = (joins_a_later_block, written_anew, written_by_no_instruction, reads_lanes_long_after)
     return not (lone or any(each(kernel, number) for each in others))
 
 
@@ -210,11 +222,12 @@ def is_needed(kernel, number):
 def test_every_wait_of_the_compilers_is_needed(kernels_of, arch, pattern):
     """The compiler inserts the minimum of its rules, so one wait fewer anywhere must be found.
 
-    Four kinds need not be found. It inserts a lone ``s_nop 0`` next to inline assembly, even when empty, and
+    Five kinds need not be found. It inserts a lone ``s_nop 0`` next to inline assembly, even when empty, and
     between loads repeatable under XNACK. It visits blocks in their order: where a later block jumps back to,
     it does not know of that block's waits yet. It waits for an SGPR's writer although another one follows.
     On CDNA 1 it takes inline assembly for a vector instruction, so a VGPR of an empty statement has two
-    states before ``v_accvgpr_write`` reads it (checkMAIHazards908 of LLVM's hazard recogniser).
+    states before ``v_accvgpr_write`` reads it (checkMAIHazards908 of LLVM's hazard recogniser). Our own
+    assembly waits before it reads other lanes (FA_OF_WAVE of arch/device.hpp), whatever stands before.
     """
     needed = 0
     for kernel in kernels_of(arch, pattern):
@@ -232,7 +245,7 @@ COUNTERS = {name: (arch.isa.unit, arch.isa.counters) for name, arch in known_arc
 
 
 def is_for_a_hazard(arch, kernel, mutant):
-    """Whether the check of hazards finds a kernel without the wait: RDNA 1's waits for stores are for these."""
+    """Whether the check of hazards finds a kernel without the wait, as RDNA 1's waits for stores."""
     numbers = [n for n, each in enumerate(kernel.instructions) if str(each) == mutant.instruction]
     waits = WAITING.get(RULES[arch], ())
     return kernel.instructions[numbers[0]].mnemonic in waits and not missed_waits(arch, kernel, numbers)
