@@ -3,28 +3,26 @@
 import tarfile
 
 from tests.conftest import CHECKOUT
+from wheel_builder.extras.upstream.in_container import unpack
 from wheel_builder.extras.upstream.sdist import fetch_sdist
 from wheel_builder.matrix.reading import load_matrix
 
 
 def file_of_sdist(name, context):
     """The content of one file, named as in its folder."""
-    archive, inside = opened(context)
-    with archive:
-        return archive.extractfile(f"{inside}/{name}").read()
+    file = sdist_of(context)
+    with tarfile.open(file) as archive:
+        return archive.extractfile(f"{file.name.removesuffix('.tar.gz')}/{name}").read()
 
 
 def folder_of_sdist(name, into, context):
-    """Unpacks one folder, and returns the folder that has it."""
-    archive, inside = opened(context)
-    with archive:
-        members = [each for each in archive if each.name.startswith(f"{inside}/{name}/")]
-        archive.extractall(into, members, filter="data")
-    return into / inside
+    """Unpacks one folder into ``into``, and returns that."""
+    unpack(str(sdist_of(context)), into / name, name)
+    return into
 
 
-def opened(context):
-    """The archive, and its only folder."""
+def sdist_of(context):
+    """The file, fetched once."""
     upstream = load_matrix(CHECKOUT / "matrix.yaml").upstream
     sdist = fetch_sdist(upstream, context.store, log=context.log("upstream"))
-    return tarfile.open(sdist.path / sdist.facts["file"]), f"flash_attn-{upstream.version}"
+    return sdist.path / sdist.facts["file"]

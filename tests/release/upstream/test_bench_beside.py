@@ -30,8 +30,9 @@ def test_upstreams_triton_kernels_are_rows_of_bench(release, verifier, context, 
     packages.mkdir()
     done = pip_download(PINS, packages, *TARGET)
     assert done.returncode == 0, done.stderr
+    upstream = folder_of_sdist("flash_attn", tmp_path / "upstream", context)
     mounts = [
-        Mount(packages, PACKAGES), Mount(folder_of_sdist("flash_attn", tmp_path, context), SDIST),
+        Mount(packages, PACKAGES), Mount(upstream, SDIST),
         Mount(release.wheel, f"/wheel/{release.wheel.name}"), Mount(PROGRAM, "/program.py"),
     ]  # fmt: skip
     log = context.log("bench-beside")
